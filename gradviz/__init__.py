@@ -1,0 +1,60 @@
+"""See your gradients while you train: a Jupyter toolkit for PyTorch.
+
+    import gradviz as gv
+
+    loop = gv.trainer(model, "cross_entropy", "adam").metric("accuracy")
+    loop.run(batches, epochs=5)         # under the cell: progress, loss, and a heatmap of gradient norms, live
+    loop.history.norms                  # afterwards: a pandas frame with every iteration
+
+Names load at first use, so importing gradviz costs no more than importing torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradviz import errors as errors
+    from gradviz.grad.algebra import Grad as Grad
+    from gradviz.history.history import History as History
+    from gradviz.loop.events import State as State
+    from gradviz.loop.loop import Loop as Loop
+    from gradviz.loop.loop import trainer as trainer
+    from gradviz.step.model_state import ModelState as ModelState
+    from gradviz.step.objective import Output as Output
+    from gradviz.step.train_step import StepState as StepState
+    from gradviz.step.train_step import train_step as train_step
+    from gradviz.widgets.heatmap import heatmap as heatmap
+
+__version__ = _version("gradviz-jupyter")
+
+_HOMES = {
+    "Grad": "gradviz.grad.algebra",
+    "History": "gradviz.history.history",
+    "Loop": "gradviz.loop.loop",
+    "ModelState": "gradviz.step.model_state",
+    "Output": "gradviz.step.objective",
+    "State": "gradviz.loop.events",
+    "StepState": "gradviz.step.train_step",
+    "heatmap": "gradviz.widgets.heatmap",
+    "train_step": "gradviz.step.train_step",
+    "trainer": "gradviz.loop.loop",
+}
+__all__ = ["__version__", "errors", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return importlib.import_module("gradviz.errors")
+    if name not in _HOMES:
+        from gradviz.errors import nearest
+
+        raise AttributeError(f"module 'gradviz' has no attribute {name!r}: {nearest(name, _HOMES)}")
+    value = globals()[name] = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

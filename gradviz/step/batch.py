@@ -1,0 +1,110 @@
+"""A batch `(inputs, targets)` on its way into the model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from gradviz.errors import DataError, InputCastWarning
+
+
+class Batch(NamedTuple):
+    """What a model is given and what it should say.
+
+    Inputs are a tensor (``model(x)``), a tuple (``model(*x)``) or a mapping (``model(**x)``).
+    """
+
+    inputs: Any
+    targets: Any
+
+
+def as_batch(batch: Any) -> Batch:
+    """Check that `batch` is a pair.
+
+    Raises
+    ------
+    DataError
+        If it is not a tuple or list of two.
+    """
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return Batch(*batch)
+    came = f"{type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list | Mapping) else _describe(batch)
+    raise DataError(
+        f"A batch is a pair (inputs, targets); got a {came}. "
+        "Write e.g. [(x, y) for x, y in ...], or ((x1, x2), y) for a model of two inputs."
+    )
+
+
+def _describe(value: Any) -> str:
+    return f"tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+class InputCast:
+    """Moves batches to the model's device and floating inputs to its dtype; integers are never cast."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def __call__(self, batch: Batch, like: Tensor) -> Batch:
+        """The batch where `like` is, its floating inputs as wide."""
+
+        def to_model(leaf: Any) -> Any:
+            leaf = self._as_tensor(leaf)
+            if not isinstance(leaf, Tensor):
+                return leaf
+            if leaf.is_floating_point() and like.is_floating_point() and leaf.dtype != like.dtype:
+                self._say(leaf.dtype, like.dtype)
+                return leaf.to(like.device, like.dtype, non_blocking=True)
+            return leaf.to(like.device, non_blocking=True)
+
+        def to_device(leaf: Any) -> Any:
+            leaf = self._as_tensor(leaf)
+            return leaf.to(like.device, non_blocking=True) if isinstance(leaf, Tensor) else leaf
+
+        return Batch(map_leaves(to_model, batch.inputs), map_leaves(to_device, batch.targets))
+
+    @staticmethod
+    def _as_tensor(leaf: Any) -> Any:
+        return torch.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+    def _say(self, came: torch.dtype, wanted: torch.dtype) -> None:
+        if not self._said:
+            self._said = True
+            warnings.warn(
+                f"Inputs of {came} are cast to the model's {wanted} (said once).", InputCastWarning, stacklevel=2
+            )
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """`function` on every leaf of a pytree."""
+    # One tensor is the common case, and a pytree walk costs more than the step of a small model can hide.
+    return function(value) if isinstance(value, Tensor) else tree_map(function, value)
+
+
+def call(module: nn.Module, inputs: Any) -> Any:
+    """The module on inputs of any of the three forms."""
+    if isinstance(inputs, Mapping):
+        return module(**inputs)
+    if isinstance(inputs, tuple):
+        return module(*inputs)
+    return module(inputs)
+
+
+def batch_size(*values: Any) -> int:
+    """Length of the first axis of the first tensor found; 1 if there is none.
+
+    Examples
+    --------
+    >>> batch_size(torch.zeros(5, 2)), batch_size({"ids": torch.zeros(3)}), batch_size(torch.tensor(1.0))
+    (5, 3, 1)
+    """
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, Tensor) and leaf.ndim:
+            return leaf.shape[0]
+    return 1

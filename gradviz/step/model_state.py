@@ -1,0 +1,150 @@
+"""`ModelState`: a live view of a module's parameters and buffers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from gradviz.errors import ModelError, nearest
+
+
+class ModelState(Mapping[str, Tensor]):
+    """The tensors of a module by name, live: what the module holds now.
+
+    Names are torch's own, without the prefix that `torch.compile` adds. A tied parameter stands once, under its first
+    name.
+
+    Examples
+    --------
+    >>> state = ModelState(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+    >>> list(state.parameters)
+    ['0.weight', '0.bias', '1.weight', '1.bias']
+    >>> list(state.buffers)
+    ['1.running_mean', '1.running_var', '1.num_batches_tracked']
+    >>> state["0.weight"].shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._tree = _Tree(module)
+        self._parameters: dict[str, nn.Parameter] | None = None
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Every parameter, frozen ones too, in declaration order."""
+        if self._parameters is None or self._tree.changed():
+            self._tree = _Tree(self.module)
+            self._parameters = {canonical_name(name): p for name, p in self.module.named_parameters()}
+        return self._parameters
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """Tensors that are kept but not differentiated, such as running means."""
+        return {canonical_name(name): buffer for name, buffer in self.module.named_buffers()}
+
+    @property
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """Parameters that require a gradient."""
+        return {name: p for name, p in self.parameters.items() if p.requires_grad}
+
+    @property
+    def frozen(self) -> dict[str, nn.Parameter]:
+        """Parameters with ``requires_grad=False``."""
+        return {name: p for name, p in self.parameters.items() if not p.requires_grad}
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensors: dict[str, Tensor] = {**self.parameters, **self.buffers}
+        if name not in tensors:
+            raise KeyError(f"{name!r}: {nearest(name, tensors)}")
+        return tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.parameters
+        yield from self.buffers
+
+    def __len__(self) -> int:
+        return len(self.parameters) + len(self.buffers)
+
+    def __repr__(self) -> str:
+        n_trainable, n_all = (sum(p.numel() for p in group.values()) for group in (self.trainable, self.parameters))
+        return f"ModelState of {type(self.module).__name__}: {n_trainable:,} of {n_all:,} parameters trainable"
+
+
+class _Tree:
+    """Tells cheaply whether modules or parameters were replaced, added or removed.
+
+    Walking the names of 400 modules at every step costs more than a small step can hide; comparing one flat list of
+    ids is 35 microseconds.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        modules = list(module.modules())
+        self._tables = [table for child in modules for table in (child._modules, child._parameters)]
+        self._held = [value for table in self._tables for value in table.values()]  # held, so that no id is used again
+        self._ids = [id(value) for value in self._held]
+
+    def changed(self) -> bool:
+        return [id(value) for table in self._tables for value in table.values()] != self._ids
+
+
+def canonical_name(name: str) -> str:
+    """A parameter's name without the prefix of `torch.compile`.
+
+    Examples
+    --------
+    >>> canonical_name("_orig_mod.encoder.0._orig_mod.weight")
+    'encoder.0.weight'
+    """
+    return name.replace("_orig_mod.", "")
+
+
+def check_trainable(module: nn.Module) -> None:
+    """Refuse a model that cannot be trained as it is.
+
+    Raises
+    ------
+    ModelError
+        If it is no module, is wrapped by DDP or DataParallel, has lazy parameters, or nothing trainable.
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"A model is a torch.nn.Module; got a {type(module).__name__}.")
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    if isinstance(module, wrappers):
+        kind = type(module).__name__
+        raise ModelError(
+            f"{kind} reduces gradients outside autograd.grad, which gradviz uses. Pass model.module instead."
+        )
+    parameters = list(module.parameters())
+    if any(is_lazy(p) for p in parameters):
+        raise ModelError("The model has lazy parameters that have no shape yet. Run one batch first: model(inputs).")
+    if not any(p.requires_grad for p in parameters):
+        raise ModelError(
+            f"The model has no trainable parameter (0 of {len(parameters)}). Unfreeze some: model.requires_grad_(True)."
+        )
+
+
+@contextlib.contextmanager
+def training_mode(module: nn.Module) -> Iterator[None]:
+    """Put a module in train mode for a while, and every flag back as it was, on errors too.
+
+    Submodules in eval mode while the root is in train mode were put there on purpose and stay; so do wholly frozen
+    ones, whose batch-norm statistics should be as still as their weights.
+    """
+    flags = [(child, child.training) for child in module.modules()]
+    kept = {id(child) for child, training in flags if module.training and not training}
+    try:
+        module.train()  # the module's own train(), which may hold parts of it in eval mode
+        for child, _ in flags:
+            if id(child) in kept:
+                child.training = False
+            parameters = list(child.parameters())
+            if parameters and not any(p.requires_grad for p in parameters):
+                child.eval()
+        yield
+    finally:
+        for child, training in flags:
+            child.training = training

@@ -1,0 +1,70 @@
+"""An optimizer from a name, a factory or an instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradviz.errors import OptimizerError, nearest
+from gradviz.step.model_state import ModelState
+
+Optimizer = torch.optim.Optimizer
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    name.lower(): kind
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer
+}
+"""torch.optim's own classes by lower-case name, with torch's defaults."""
+
+
+def build_optimizer(optimizer: Any, parameters: Iterable[Tensor]) -> Optimizer:
+    """The optimizer over `parameters`; an instance is taken as it is.
+
+    Raises
+    ------
+    OptimizerError
+        If the name is unknown, the factory makes something else, or an instance holds none of the parameters.
+    """
+    parameters = list(parameters)
+    if isinstance(optimizer, Optimizer):
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not any(id(p) in held for p in parameters):
+            raise OptimizerError(
+                f"The {type(optimizer).__name__} holds none of this model's {len(parameters)} parameters, so nothing "
+                "would train. Write torch.optim.SGD(model.parameters(), lr=0.1), with this very model."
+            )
+        return optimizer
+    if isinstance(optimizer, str):
+        if optimizer.lower() not in OPTIMIZERS:
+            raise OptimizerError(f"No optimizer is called {optimizer!r}: {nearest(optimizer, OPTIMIZERS)}")
+        return OPTIMIZERS[optimizer.lower()](parameters)
+    if callable(optimizer):
+        made = optimizer(parameters)
+        if isinstance(made, Optimizer):
+            return made
+        raise OptimizerError(f"The optimizer factory returned a {type(made).__name__}, not a torch.optim.Optimizer.")
+    raise OptimizerError(
+        f"An optimizer is a name, a factory or a torch.optim.Optimizer; got a {type(optimizer).__name__}. "
+        'Write "adam", or functools.partial(torch.optim.SGD, lr=0.1).'
+    )
+
+
+class OptimizerState(Mapping[str, dict[str, Any]]):
+    """What the optimizer keeps for each parameter, by the parameter's name; live, empty before the first step."""
+
+    def __init__(self, optimizer: Optimizer, model_state: ModelState) -> None:
+        self._optimizer = optimizer
+        self._model_state = model_state
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        state: dict[str, Any] = self._optimizer.state[self._model_state.parameters[name]]
+        return state
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, p in self._model_state.parameters.items() if p in self._optimizer.state)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

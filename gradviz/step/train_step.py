@@ -1,0 +1,238 @@
+"""One iteration: objective -> gradients -> optimizer.
+
+Gradients come from `torch.autograd.grad`; a parameter's `.grad` is written for the optimizer's step only. What the
+step gives is what plain torch gives, to the bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gradviz.errors import LossError, ModelError, NoSuchFieldError, names_nearest_keyword, nearest
+from gradviz.grad.algebra import Grad
+from gradviz.step.batch import Batch, InputCast, as_batch, map_leaves
+from gradviz.step.model_state import ModelState, check_trainable, training_mode
+from gradviz.step.objective import Forward, Objective, Output, WrappedLoss, as_objective, checked, restore_buffers
+from gradviz.step.optimizers import OptimizerState, build_optimizer
+
+Observer = Callable[[str, Grad], None]
+"""Called with the stage ("backward") and the gradients, between backward and the optimizer."""
+
+
+class StepState(dict[str, Any]):
+    """What a step leaves behind, by key or attribute.
+
+    Keys: `i` (steps taken, 0-dim int64), `y_true`, `y_pred`, `loss` (this batch's, detached), `model_state` and
+    `optimizer_state` (live), and `gradients` only with ``keep_gradients=True``: absent otherwise.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        hint = " Pass keep_gradients=True to train_step or trainer." if name == "gradients" else ""
+        raise NoSuchFieldError(f"The step state has no field {name!r}: {nearest(name, self)}.{hint}")
+
+
+class TrainStep:
+    """A training step: ``state = step.init(batch)``, then ``state = step(batch, state)``.
+
+    Made by `train_step`.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective, optimizer: Any, *, keep_gradients: bool) -> None:
+        check_trainable(model)
+        self.model = model
+        self.objective = objective
+        self.model_state = ModelState(model)
+        # All parameters from the start: one that is unfrozen later trains on without a new optimizer.
+        self.optimizer = build_optimizer(optimizer, self.model_state.parameters.values())
+        self.keep_gradients = keep_gradients
+        self.observe: Observer | None = None
+        self._cast = InputCast()
+
+    def init(self, batch: Any) -> StepState:
+        """The state before the first step, in the shapes and dtypes a step produces.
+
+        One forward and one backward pass are tried, and parameters, buffers, optimizer and random streams left as
+        they began: what is wrong with the model, the objective or the batch shows before anything has moved.
+
+        Parameters
+        ----------
+        batch : pair of (inputs, targets)
+
+        Raises
+        ------
+        DataError, ModelError, LossError
+            If the batch is no pair, nothing is trainable, or the objective returns no differentiable scalar.
+        """
+        check_trainable(self.model)
+        batch = self._cast(as_batch(batch), next(iter(self.model_state.parameters.values())))
+        with _untouched(self.model), torch.enable_grad(), self._in_training_mode():
+            loss, output, _ = self._objective(batch)
+            trainable = self.model_state.trainable
+            gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, retain_graph=True)
+            self._check_reached(loss, trainable, gradients)
+            state = StepState(
+                i=torch.tensor(0),
+                y_true=map_leaves(_zeros, batch.targets),
+                y_pred=map_leaves(_zeros, output.prediction),
+                loss=_zeros(loss),
+                model_state=self.model_state,
+                optimizer_state=OptimizerState(self.optimizer, self.model_state),
+            )
+            if self.keep_gradients:
+                state["gradients"] = Grad(trainable, [None if g is None else _zeros(g) for g in gradients])
+        return state
+
+    def __call__(self, batch: Any, state: StepState) -> StepState:
+        """One step.
+
+        Parameters
+        ----------
+        batch : pair of (inputs, targets)
+        state : StepState
+            From `init` or the step before. Keys a handler has put into it are kept.
+        """
+        parameters = self.model_state.parameters
+        trainable = {name: p for name, p in parameters.items() if p.requires_grad}
+        if not trainable:
+            check_trainable(self.model)
+        batch = self._cast(as_batch(batch), next(iter(parameters.values())))
+        with torch.enable_grad(), self._in_training_mode():
+            loss, output, forward = self._objective(batch)
+            # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
+            # parameters keep none, so that neither momentum nor weight decay moves them.
+            for p in parameters.values():
+                p.grad = None
+            gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+            forward.settle(output)
+        grad = Grad(trainable, gradients)
+        if self.observe is not None:
+            self.observe("backward", grad)
+        for p, gradient in zip(trainable.values(), gradients, strict=True):
+            p.grad = gradient
+        self.optimizer.step()
+        new = StepState(state)
+        new.update(
+            i=state["i"] + 1, y_true=batch.targets, y_pred=map_leaves(_detached, output.prediction), loss=loss.detach()
+        )
+        if self.keep_gradients:
+            new["gradients"] = grad
+        return new
+
+    def _objective(self, batch: Batch) -> tuple[Tensor, Output, Forward]:
+        forward = Forward(self.model_state, may_repeat=not isinstance(self.objective, WrappedLoss))
+        result = self.objective(forward, self.model_state, batch.inputs, batch.targets)
+        return *checked(result, self.objective), forward
+
+    def _in_training_mode(self) -> Any:
+        # A loop sets the flags once for the whole run; a step on its own sets them for itself.
+        return contextlib.nullcontext() if self.model.training else training_mode(self.model)
+
+    def _check_reached(self, loss: Tensor, trainable: dict[str, nn.Parameter], gradients: Any) -> None:
+        """Re-entrant checkpointing gives autograd.grad nothing, without a word; backward() tells the difference."""
+        missed = {name: p for (name, p), gradient in zip(trainable.items(), gradients, strict=True) if gradient is None}
+        if not missed:
+            return
+        before = {name: p.grad for name, p in trainable.items()}
+        try:
+            for p in trainable.values():
+                p.grad = None
+            loss.backward()
+            hidden = [name for name, p in missed.items() if p.grad is not None]
+        finally:
+            for name, p in trainable.items():
+                p.grad = before[name]
+        if hidden:
+            raise ModelError(
+                f"The gradient of {hidden[0]!r} exists for backward() but not for torch.autograd.grad: it lies behind "
+                "re-entrant checkpointing. Write checkpoint(..., use_reentrant=False)."
+            )
+        if len(missed) == len(trainable):
+            raise LossError("The loss reaches none of the trainable parameters.")
+
+
+@names_nearest_keyword
+def train_step(
+    model: nn.Module, loss: Any, optimizer: Any, *, objective: Objective | None = None, keep_gradients: bool = False
+) -> TrainStep:
+    """Build a training step from a model, a loss or objective, and an optimizer.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Trained in place.
+    loss : str or callable
+        A name such as ``"cross_entropy"``, a function or module of ``(prediction, targets)``, or an objective of
+        ``(forward, model_state, inputs, targets)`` that returns ``(loss, output)``.
+    optimizer : str, callable or torch.optim.Optimizer
+        A name such as ``"adam"`` (torch's defaults), a factory such as ``partial(torch.optim.SGD, lr=0.1)``, or an
+        optimizer over the model's parameters.
+    objective : callable, optional
+        An objective whose signature does not tell that it is one; then `loss` is None.
+    keep_gradients : bool
+        Keep each step's gradients in the state, under ``gradients``.
+
+    Raises
+    ------
+    ModelError, LossError, OptimizerError
+        Before anything has moved.
+
+    Examples
+    --------
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.constant_(model.weight, 0.8)
+    >>> step = train_step(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True)
+    >>> batch = torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1)
+    >>> state = step(batch, step.init(batch))
+    >>> state.loss, state.gradients["weight"], model.weight.item()
+    (tensor(1.6000), tensor([[4.]]), 0.4000000059604645)
+    """
+    return TrainStep(model, as_objective(loss, objective), optimizer, keep_gradients=keep_gradients)
+
+
+def _zeros(leaf: Any) -> Any:
+    return torch.zeros_like(leaf, requires_grad=False) if isinstance(leaf, Tensor) else leaf
+
+
+def _detached(leaf: Any) -> Any:
+    return leaf.detach() if isinstance(leaf, Tensor) else leaf
+
+
+class _untouched:
+    """Leaves buffers, random streams and the modules' own attributes as they were."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._state = ModelState(module)
+
+    def __enter__(self) -> None:
+        self._modules = [(module, dict(vars(module))) for module in self._state.module.modules()]
+        self._tables: list[tuple[Any, dict[str, Any]]] = [
+            (table, dict(table))
+            for module, _ in self._modules
+            for table in (module._buffers, module._parameters, module._modules)
+        ]
+        self._buffers = {name: buffer.detach().clone() for name, buffer in self._state.buffers.items()}
+        devices = {t.device for t in self._state.values() if t.device.type == "cuda"}
+        self._torch_rng = torch.random.fork_rng(devices=[device.index for device in devices])
+        self._torch_rng.__enter__()
+        self._python_rng, self._numpy_rng = random.getstate(), np.random.get_state()
+
+    def __exit__(self, *error: object) -> None:
+        for module, attributes in self._modules:
+            vars(module).clear()
+            vars(module).update(attributes)
+        for table, items in self._tables:
+            table.clear()
+            table.update(items)
+        restore_buffers(self._state, self._buffers)
+        self._torch_rng.__exit__(None, None, None)
+        random.setstate(self._python_rng)
+        np.random.set_state(self._numpy_rng)

@@ -1,0 +1,189 @@
+"""Statistics agree with plain torch in double precision, whatever the dtype, size, layout and range."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gradviz.grad import statistics as module
+from gradviz.grad.statistics import STATISTICS, statistics
+from gradviz.history import rows
+
+NAMES = {name: place for place, name in enumerate(STATISTICS)}
+
+
+def expected(tensor: torch.Tensor) -> dict[str, float]:
+    """What torch says in double precision."""
+    wide = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
+    wide = (wide.abs() if wide.is_complex() else wide).double().reshape(-1)
+    return {
+        "norm": torch.linalg.vector_norm(wide).item(),
+        "mean": wide.mean().item(),
+        "std": wide.std().item() if wide.numel() > 1 else math.nan,
+        "max_abs": wide.abs().max().item(),
+        "zero_fraction": (wide == 0).double().mean().item(),
+        "nan": wide.isnan().sum().item(),
+        "posinf": wide.isposinf().sum().item(),
+        "neginf": wide.isneginf().sum().item(),
+    }
+
+
+def check(tensor: torch.Tensor, row: np.ndarray, rtol: float = 1e-5) -> None:
+    for name, value in expected(tensor).items():
+        # A mean of values that cancel is right to the size of the values, not to its own.
+        slack = 1e-6 * expected(tensor)["max_abs"] if name in ("mean", "std") else 0
+        slack = slack if math.isfinite(slack) else 0
+        np.testing.assert_allclose(row[NAMES[name]], value, rtol=rtol, atol=slack, err_msg=name)
+
+
+def test_the_history_keeps_the_same_statistics_in_the_same_order():
+    assert rows.STATISTICS == STATISTICS
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (64, 65), (300, 301), (2, 0)])
+def test_every_dtype_and_size_gives_the_numbers_of_torch(dtype, shape):
+    torch.manual_seed(0)
+    tensor = torch.randn(shape, dtype=dtype)
+    row = statistics([tensor])[0]
+    if tensor.numel():
+        check(tensor, row)
+    else:
+        assert row[0] == 0
+        assert np.isnan(row[1:5]).all()
+
+
+def test_many_tensors_of_mixed_kinds_keep_their_places():
+    torch.manual_seed(1)
+    tensors = [
+        torch.randn(40, 30),
+        torch.randn(200_000),
+        torch.zeros(5),
+        torch.randn(9, dtype=torch.float64),
+        torch.randn(0),
+        torch.randn(6, dtype=torch.bfloat16),
+        torch.randn(10, 20).t(),
+        torch.ones(1).expand(50),
+        torch.randn(30, 300)[:, ::3],
+        *[torch.randn(1000) for _ in range(100)],
+    ]
+    table = statistics(tensors)
+    for tensor, row in zip(tensors, table, strict=True):
+        if tensor.numel():
+            check(tensor, row)
+    assert statistics([]).shape == (0, len(STATISTICS))
+
+
+@pytest.mark.parametrize("numel", [3, 10_000, 100_000])
+@pytest.mark.parametrize("size", [1e-45, 1e-30, 1e-23, 1e-19, 1e19, 1e20, 3e38])
+def test_a_norm_is_zero_or_infinite_only_where_the_entries_are(size, numel):
+    tensor = torch.full((numel,), size)
+    row = statistics([tensor, torch.ones(2)])[0]
+    check(tensor, row)
+    assert 0 < row[0] < math.inf
+
+
+def test_a_vanished_net_is_measured_and_its_zeros_stay_zero():
+    tensors = [torch.randn(32, 32) * 10.0**-power for power in range(0, 46, 3)] + [torch.zeros(32)]
+    table = statistics(tensors)
+    for tensor, row in zip(tensors, table, strict=True):
+        check(tensor, row)
+    assert table[-1, 0] == 0
+
+
+def test_float64_beyond_float32_is_right():
+    for size in (1e-200, 1e-310, 1e200):  # torch's own norm gives 0 and inf here
+        row = statistics([torch.tensor([size, -size, 0.0], dtype=torch.float64)])[0]
+        np.testing.assert_allclose(row[:4], [math.sqrt(2) * size, 0, size, size], rtol=1e-12)
+
+
+def test_half_precision_squares_neither_overflow_nor_vanish():
+    for size in (6e4, 300.0, 1e-4):
+        tensor = torch.full((4,), size, dtype=torch.float16)
+        check(tensor, statistics([tensor])[0])
+
+
+def test_spread_far_from_zero_keeps_its_digits():
+    torch.manual_seed(0)
+    for numel in (100, 100_000):
+        tensor = 1000 + torch.randn(numel) * 1e-2
+        np.testing.assert_allclose(statistics([tensor])[0, NAMES["std"]], tensor.double().std().item(), rtol=1e-6)
+    constant = statistics([torch.full((1000,), 0.1)])[0]
+    assert constant[NAMES["std"]] < 1e-9
+
+
+@pytest.mark.parametrize("numel", [8, 100_000])
+def test_non_finite_entries_are_counted_apart_and_show_in_the_norm(numel):
+    def with_entries(*entries: float) -> torch.Tensor:
+        tensor = torch.ones(numel)
+        tensor[: len(entries)] = torch.tensor(entries)
+        return tensor
+
+    nan, inf = math.nan, math.inf
+    table = statistics([with_entries(nan, nan, inf), with_entries(inf, -inf, -inf), with_entries(-inf), with_entries()])
+    assert table[:, 5:].tolist() == [[2, 1, 0], [0, 1, 2], [0, 0, 1], [0, 0, 0]]
+    np.testing.assert_array_equal(table[:3, 0], [nan, inf, inf])
+    np.testing.assert_array_equal(table[:3, 1], [nan, nan, -inf])
+    np.testing.assert_array_equal(table[:3, 3], [nan, inf, inf])
+    assert np.isnan(table[:3, 2]).all()
+
+
+def test_uncoalesced_sparse_gradients_give_the_numbers_of_dense_ones():
+    indices = torch.tensor([[1, 1, 2]])
+    sparse = torch.sparse_coo_tensor(indices, torch.tensor([[1.0, 2.0], [3.0, 4.0], [-5.0, 0.0]]), (6, 2))
+    check(sparse, statistics([sparse])[0])
+    nothing = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.long), torch.empty(0, 2), (6, 2))
+    check(nothing, statistics([nothing])[0])
+
+
+def test_the_tensors_are_left_as_they_are():
+    tensors = [torch.randn(5), torch.randn(100_000), torch.randn(3, dtype=torch.float16)]
+    copies, versions = [t.clone() for t in tensors], [t._version for t in tensors]
+    statistics(tensors)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, copies, strict=True))
+    assert [t._version for t in tensors] == versions
+
+
+def test_gradients_with_a_graph_can_be_measured():
+    w = torch.ones(3, requires_grad=True)
+    (g,) = torch.autograd.grad((w**3).sum(), [w], create_graph=True)
+    assert statistics([g])[0, 0] == pytest.approx(math.sqrt(27))
+
+
+def test_the_way_of_other_devices_gives_the_same_table():
+    torch.manual_seed(0)
+    tensors = [
+        torch.randn(50, 3),
+        torch.full((10,), 1e-30),
+        torch.full((10,), 1e30),
+        torch.zeros(4),
+        torch.tensor([math.nan, 1.0]),
+        torch.tensor([math.inf, -math.inf, 2.0]),
+        torch.tensor(3.0),
+        torch.empty(0),
+        torch.randn(7, dtype=torch.complex64),
+        torch.randn(7).to(torch.bfloat16),
+        torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([1.0, 2.0]), (4,)),
+    ]
+    there = torch.stack([module._device_row(t).double() for t in tensors]).numpy()
+    here = statistics(tensors)
+    finite = np.isfinite(here)
+    np.testing.assert_allclose(there[finite], here[finite], rtol=1e-5, atol=1e-7)
+    norms_and_counts = [0, 5, 6, 7]
+    np.testing.assert_allclose(there[:, norms_and_counts], here[:, norms_and_counts], rtol=1e-5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=40), elements=st.floats(width=32)))
+def test_any_float32_tensor(array):
+    tensor = torch.from_numpy(array.copy())
+    row, want = statistics([tensor])[0], expected(tensor)
+    np.testing.assert_array_equal(row[5:], [want["nan"], want["posinf"], want["neginf"]])
+    np.testing.assert_allclose(row[NAMES["zero_fraction"]], want["zero_fraction"], atol=1e-12)
+    np.testing.assert_allclose(row[[0, 3]], [want["norm"], want["max_abs"]], rtol=1e-5)

@@ -1,0 +1,41 @@
+"""Errors are what a reader expects, and name the nearest spelling."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from gradviz import errors
+from gradviz.errors import GradvizError, GradvizWarning, UnknownKeywordError, names_nearest_keyword, nearest
+
+
+def test_every_error_and_warning_has_its_base_and_a_description():
+    classes = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__]
+    assert len(classes) > 10
+    for kind in classes:
+        assert issubclass(kind, GradvizError | GradvizWarning)
+        assert kind.__doc__
+
+
+def test_bad_values_are_value_errors():
+    for kind in (errors.DataError, errors.ModelError, errors.LossError, errors.OptimizerError, errors.MetricError):
+        assert issubclass(kind, ValueError)
+    assert issubclass(errors.NoSuchFieldError, AttributeError)
+
+
+def test_the_nearest_name_or_all_of_them():
+    assert nearest("Huber", ["huber", "hinge"]) == "did you mean 'huber'?"
+    assert nearest("", ["b", "a"]) == "known: a, b"
+
+
+def test_an_unknown_keyword_is_a_type_error_and_known_ones_pass_through():
+    @names_nearest_keyword
+    def run(data: int, *, epochs: int = 1) -> int:
+        return data * epochs
+
+    assert run(2, epochs=3) == run(data=2, epochs=3) == 6
+    with pytest.raises(UnknownKeywordError, match=r"run\(\) takes no keyword 'epcohs': did you mean 'epochs'"):
+        run(2, epcohs=3)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        run()
