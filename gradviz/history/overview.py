@@ -1,0 +1,146 @@
+"""A bounded picture of a run of any length.
+
+The overview holds at most `capacity` columns. A column covers the iterations [start, stop); when there are too many,
+neighbours merge pairwise and every column covers twice as many::
+
+    level 0    |0|1|2|3|4|5|6|7|          one iteration a column
+    level 1    |0 1|2 3|4 5|6 7|          merged: the largest and the smallest finite value, and all flags
+    level 2    |0 1 2 3|4 5 6 7|
+
+A merge keeps the maximum, the minimum and the union of the flags, so one bad iteration in 100,000 stays visible.
+The browser runs the same algorithm (`js/src/overview.ts`); `tests/data/overview.json` holds both to the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Cell = TypeVar("Cell", np.float32, np.uint8)
+
+CAPACITY = 4096
+"""Columns an overview holds at most: wider than any screen, and 37 MB at 1,000 rows."""
+
+NAN, POSINF, NEGINF, ZERO, UNUSED, FROZEN, NOT_OPTIMIZED, NOT_RECORDED = (1 << bit for bit in range(8))
+"""What happened in a cell; the bits add up when columns merge."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Some columns of an overview.
+
+    Attributes
+    ----------
+    start, stop : uint32 arrays of shape [columns]
+        The iterations [start, stop) each column covers.
+    maximum, minimum : float32 arrays of shape [columns, rows]
+        Largest and smallest finite value of the iterations in the column; NaN where there is none.
+    flags : uint8 array of shape [columns, rows]
+        Everything that happened in the cell.
+    """
+
+    start: NDArray[np.uint32]
+    stop: NDArray[np.uint32]
+    maximum: NDArray[np.float32]
+    minimum: NDArray[np.float32]
+    flags: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def rows(self) -> int:
+        """Cells in each column."""
+        return int(self.maximum.shape[1])
+
+    @property
+    def exact(self) -> bool:
+        """Whether every column is a single iteration, so that maximum and minimum are the same."""
+        return bool(np.all(self.stop - self.start == 1))
+
+    def at_level(self, level: int) -> Columns:
+        """Merge the columns that fall in the same block of 2**level iterations."""
+        if len(self) < 2:
+            return self
+        block = self.start >> np.uint32(level)
+        first = np.flatnonzero(np.concatenate(([True], block[1:] != block[:-1])))
+        if len(first) == len(self):
+            return self
+        last = np.append(first[1:], len(self)) - 1
+        return Columns(
+            self.start[first],
+            self.stop[last],
+            np.fmax.reduceat(self.maximum, first, axis=0),  # fmax: a NaN stays only where nothing is finite
+            np.fmin.reduceat(self.minimum, first, axis=0),
+            np.bitwise_or.reduceat(self.flags, first, axis=0),
+        )
+
+    def at_most(self, n_columns: int) -> Columns:
+        """Merge until at most `n_columns` (at least one) are left."""
+        level = 0
+        while len(np.unique(self.start >> np.uint32(level))) > max(n_columns, 1):
+            level += 1
+        return self.at_level(level)
+
+
+def join(pieces: Sequence[Columns]) -> Columns:
+    """Put columns one after the other; where later ones have more rows, the earlier never recorded them."""
+    rows = max((piece.rows for piece in pieces), default=0)
+    return Columns(
+        np.concatenate([piece.start for piece in pieces] or [np.empty(0, np.uint32)]),
+        np.concatenate([piece.stop for piece in pieces] or [np.empty(0, np.uint32)]),
+        _stack([piece.maximum for piece in pieces], rows, np.float32(np.nan)),
+        _stack([piece.minimum for piece in pieces], rows, np.float32(np.nan)),
+        _stack([piece.flags for piece in pieces], rows, np.uint8(NOT_RECORDED)),
+    )
+
+
+def _stack(pieces: Sequence[NDArray[Cell]], rows: int, fill: Cell) -> NDArray[Cell]:
+    stacked = np.full((sum(map(len, pieces)), rows), fill, dtype=fill.dtype)
+    at = 0
+    for piece in pieces:
+        part = stacked[at : at + len(piece)]
+        if piece.shape[1]:
+            # New parameters come before the last row (the loss), which stays last.
+            part[:, : piece.shape[1] - 1], part[:, -1] = piece[:, :-1], piece[:, -1]
+        at += len(piece)
+    return stacked
+
+
+class Overview:
+    """Columns that never grow beyond a capacity.
+
+    Examples
+    --------
+    >>> overview = Overview(capacity=4)
+    >>> for i in range(6):
+    ...     start, value = np.array([i], "u4"), np.full((1, 1), i, "f4")
+    ...     overview.append(Columns(start, start + np.uint32(1), value, value, np.zeros((1, 1), "u1")))
+    >>> overview.level, overview.columns.start.tolist(), overview.columns.maximum[:, 0].tolist()
+    (1, [0, 2, 4], [1.0, 3.0, 5.0])
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.capacity = capacity
+        self.level = 0
+        self._columns: Columns | None = None
+
+    def append(self, columns: Columns) -> None:
+        """Add columns at the end, merging what shares a block, and merge all once more while there are too many."""
+        if not len(columns):
+            return
+        joined = columns if self._columns is None else join([self._columns, columns])
+        joined = joined.at_level(self.level)
+        while len(joined) > self.capacity:
+            self.level += 1
+            joined = joined.at_level(self.level)
+        self._columns = joined
+
+    @property
+    def columns(self) -> Columns:
+        """What there is so far; no columns before the first append."""
+        return join([]) if self._columns is None else self._columns

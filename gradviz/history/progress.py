@@ -1,0 +1,50 @@
+"""How far a run is: what a progress bar shows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Progress:
+    """Kept by whoever trains, read by whoever shows.
+
+    Attributes
+    ----------
+    status : str
+        "idle", "training", "completed", "halted", "interrupted" or "failed".
+    epoch : int
+        Index of the current epoch.
+    epochs, iterations : int or None
+        Planned for the whole run, what ran before included; None if unknown.
+    iteration : int
+        Iterations run so far.
+    metrics : dict of str to float
+        Means of this epoch so far.
+    message : str or None
+        One line for the reader, such as the error that ended the run.
+    """
+
+    status: str = "idle"
+    epoch: int = 0
+    epochs: int | None = None
+    iteration: int = 0
+    iterations: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    message: str | None = None
+    _began: float = 0.0
+    _began_at: int = 0
+
+    def begin(self) -> None:
+        """Start the clock of this stretch of the run."""
+        self.status, self.message = "training", None
+        self._began, self._began_at = time.perf_counter(), self.iteration
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds left at the pace so far; None if nobody can know."""
+        done = self.iteration - self._began_at
+        if self.status != "training" or self.iterations is None or done <= 0:
+            return None
+        return (time.perf_counter() - self._began) / done * max(self.iterations - self.iteration, 0)

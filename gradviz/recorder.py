@@ -1,0 +1,99 @@
+"""The one bridge from tensors to the history: gradients of an iteration -> a row."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gradviz.errors import RecordingWarning
+from gradviz.grad.algebra import Grad
+from gradviz.grad.statistics import STATISTICS, statistics
+from gradviz.history.history import History, Parameter
+from gradviz.history.rows import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, UNUSED
+from gradviz.step.train_step import TrainStep
+
+
+class Recorder:
+    """Watches a step and writes a row for each iteration.
+
+    `observe` is called with the gradients while they are still warm; `commit` writes the row once the iteration is
+    done. An iteration that is broken off leaves no row. Our own failure never breaks a training step: it warns once,
+    and the row says ``not_recorded``.
+    """
+
+    def __init__(self, step: TrainStep, history: History) -> None:
+        self.history = history
+        self._step = step
+        self._pending: tuple[NDArray[np.float64], NDArray[np.uint8]] | None = None
+        self._parameters: Mapping[str, Tensor] = {}
+        self._row: dict[str, int] = {}
+        self._optimized: set[int] = set()
+        self._n_optimized = 0
+        self._warned = False
+        step.observe = self.observe
+
+    def observe(self, stage: str, gradients: Grad) -> None:
+        """Take the statistics of one stage's gradients."""
+        self._pending = None
+        try:
+            self._pending = self._measure(gradients)
+        except Exception as error:
+            self._warn(error)
+
+    def commit(self, iteration: int, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Write the row of a finished iteration."""
+        try:
+            table, states = self._pending if self._pending is not None else self._nothing()
+            self.history.append(iteration, epoch, table, states, metrics)
+        except Exception as error:
+            self._warn(error)
+        self._pending = None
+
+    def _measure(self, gradients: Grad) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+        self._look_for_changes()
+        table, states = self._nothing()
+        states[[self._row[name] for name in self._parameters]] = FROZEN
+        states[[self._row[name] for name in gradients]] = UNUSED
+        reached = {name: gradient for name, gradient in gradients.given.items() if gradient is not None}
+        if reached:
+            rows = [self._row[name] for name in reached]
+            table[rows] = statistics(list(reached.values()))
+            states[rows] = [OK if id(self._parameters[name]) in self._optimized else NOT_OPTIMIZED for name in reached]
+        return table, states
+
+    def _look_for_changes(self) -> None:
+        """Follow parameters that join or leave the model or the optimizer; a row once given is kept."""
+        parameters = self._step.model_state.parameters  # the same object for as long as the module tree is the same
+        groups = self._step.optimizer.param_groups
+        n_optimized = sum(len(group["params"]) for group in groups)
+        if parameters is self._parameters and n_optimized == self._n_optimized:
+            return
+        described = list(self.history.described)
+        known = {parameter["name"] for parameter in described}
+        described += [describe(name, p) for name, p in parameters.items() if name not in known]
+        self.history.declare(described)
+        self._row = {parameter["name"]: row for row, parameter in enumerate(described)}
+        self._optimized = {id(p) for group in groups for p in group["params"]}
+        self._parameters, self._n_optimized = parameters, n_optimized
+
+    def _nothing(self) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+        shape = len(self.history.described)
+        return np.full((shape, len(STATISTICS)), np.nan), np.full(shape, NOT_RECORDED, np.uint8)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"Gradients could not be recorded ({type(error).__name__}: {error}); training goes on. Said once.",
+                RecordingWarning,
+                stacklevel=2,
+            )
+
+
+def describe(name: str, tensor: Tensor) -> Parameter:
+    """A parameter as the history knows it."""
+    return Parameter(name=name, shape=tuple(tensor.shape), dtype=str(tensor.dtype).removeprefix("torch."))

@@ -1,0 +1,192 @@
+"""What was recorded comes back as typed pandas frames, and zero, NaN, infinity and absence stay apart."""
+
+from __future__ import annotations
+
+import gc
+import math
+import subprocess
+import sys
+import weakref
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gradviz.errors import HistoryError
+from gradviz.history import overview
+from gradviz.history.history import History, Parameter
+from gradviz.history.rows import CHUNK, FROZEN, NOT_RECORDED, OK, STATISTICS, UNUSED
+
+NAN, INF = math.nan, math.inf
+
+
+def parameter(name: str) -> Parameter:
+    return Parameter(name=name, shape=(2, 3), dtype="float32")
+
+
+def row(norm: float, nan: float = 0, posinf: float = 0, neginf: float = 0) -> list[float]:
+    return [norm, 0.1, 0.2, 0.3, 0.0, nan, posinf, neginf]
+
+
+NOTHING = [NAN] * len(STATISTICS)
+
+
+def history_of(*iterations: list[tuple[list[float], int]], names: str = "abcdefgh") -> History:
+    history = History()
+    history.declare([parameter(name) for name in names[: len(iterations[0])]])
+    for i, cells in enumerate(iterations):
+        table, states = zip(*cells, strict=True)
+        history.append(i, i // 2, np.array(table), np.array(states, np.uint8), {"loss": float(i)})
+    return history
+
+
+LOOKS = [
+    (row(0.5), OK),
+    (row(0.0), OK),
+    (row(NAN, nan=2), OK),
+    (row(INF, posinf=1), OK),
+    (row(INF, neginf=3), OK),
+    (NOTHING, UNUSED),
+    (NOTHING, FROZEN),
+    (NOTHING, NOT_RECORDED),
+]
+
+
+def test_every_look_stays_apart_in_the_frames():
+    history = history_of(LOOKS)
+    frame = history.gradients.set_index("parameter")
+    assert frame["state"].tolist() == ["ok"] * 5 + ["unused", "frozen", "not_recorded"]
+    np.testing.assert_array_equal(frame["norm"], [0.5, 0, NAN, INF, INF, NAN, NAN, NAN])
+    assert frame["nan"].tolist() == [0, 0, 2, 0, 0, pd.NA, pd.NA, pd.NA]
+    assert frame["posinf"].tolist()[:5] == [0, 0, 0, 1, 0]
+    assert frame["neginf"].tolist()[:5] == [0, 0, 0, 0, 3]
+    assert frame["nonfinite"].tolist() == [0, 0, 2, 1, 3, pd.NA, pd.NA, pd.NA]
+
+
+def test_and_in_the_columns_of_the_picture():
+    flags = history_of(LOOKS).columns().flags[0, :-1].tolist()
+    names = ["ZERO", "NAN", "POSINF", "NEGINF", "UNUSED", "FROZEN", "NOT_RECORDED"]
+    assert flags == [0, *(getattr(overview, name) for name in names)]
+
+
+def test_columns_are_typed():
+    frame = history_of(LOOKS, LOOKS).gradients
+    kinds = {name: str(kind) for name, kind in frame.dtypes.items()}
+    assert [kinds[name] for name in ("iteration", "epoch")] == ["int64", "int64"]
+    assert [kinds[name] for name in ("parameter", "stage", "state")] == ["category"] * 3
+    assert [kinds[name] for name in ("norm", "mean", "std", "max_abs", "zero_fraction")] == ["float64"] * 5
+    assert [kinds[name] for name in ("nan", "posinf", "neginf", "nonfinite")] == ["Int64"] * 4
+    assert len(frame) == 16
+    assert frame["iteration"].tolist() == [0] * 8 + [1] * 8
+    assert set(frame["stage"]) == {"backward"}
+
+
+def test_wide_frames_have_a_column_for_each_parameter():
+    history = history_of([(row(1), OK), (row(2), OK)], [(row(3), OK), (NOTHING, FROZEN)])
+    assert history.norms.to_dict("list") == {"a": [1, 3], "b": [2, pytest.approx(NAN, nan_ok=True)]}
+    assert history.norms.index.name == "iteration"
+    assert history.norms.columns.name == "parameter"
+    assert history.wide("max_abs").loc[0].tolist() == [0.3, 0.3]
+    assert history.wide("nan")["b"].tolist() == [0, pd.NA]
+    assert history.wide("state")["b"].tolist() == ["ok", "frozen"]
+
+
+def test_metrics_epochs_and_parameters():
+    history = history_of([(row(1), OK)], [(row(2), OK)], [(row(3), OK)])
+    history.end_epoch(0, 2, {"loss": 0.5, "accuracy": 0.9}, nonfinite=0)
+    assert history.metrics.to_dict("list") == {"epoch": [0, 0, 1], "loss": [0.0, 1.0, 2.0]}
+    assert history.epochs.to_dict("index") == {0: {"loss": 0.5, "accuracy": 0.9, "iterations": 2, "nonfinite": 0}}
+    assert history.parameters.loc["a"].to_dict() == {"shape": (2, 3), "dtype": "float32", "size": 6}
+
+
+def test_an_empty_history_gives_empty_frames():
+    history = History()
+    assert len(history) == 0
+    assert history.gradients.empty
+    assert "norm" in history.gradients.columns
+    assert history.norms.empty
+    assert history.metrics.empty
+    assert history.epochs.empty
+    assert history.parameters.empty
+    assert len(history.columns()) == 0
+    assert len(history.overview.columns) == 0
+    assert repr(history) == "History of 0 iterations of 0 parameters (idle)"
+
+
+def test_a_reader_s_own_edits_do_not_reach_the_history():
+    history = history_of([(row(1), OK)])
+    frame = history.norms
+    frame.loc[0, "a"] = 99
+    assert history.norms.loc[0, "a"] == 1
+    frame = history.metrics
+    frame["loss"] = 5
+    assert history.metrics["loss"].tolist() == [0]
+
+
+def test_frames_grow_with_the_history_across_chunks():
+    history = History()
+    history.declare([parameter("a")])
+    for i in range(2 * CHUNK + 5):
+        history.append(i, 0, np.array([row(float(i))]), np.array([OK], np.uint8), {"loss": float(-i)})
+        if i == 3:
+            assert history.norms["a"].tolist() == [0, 1, 2, 3]
+    assert history.norms["a"].tolist() == list(range(2 * CHUNK + 5))
+    assert history.metrics["loss"].tolist() == [-i for i in range(2 * CHUNK + 5)]
+    assert history.columns(CHUNK - 2).start.tolist() == list(range(CHUNK - 2, 2 * CHUNK + 5))
+    assert len(history.overview.columns) == 2 * CHUNK + 5
+
+
+def test_parameters_and_metrics_that_come_later_were_not_recorded_before():
+    history = history_of([(row(1), OK)])
+    history.declare([parameter("a"), parameter("b")])
+    history.append(1, 0, np.array([row(2), row(3)]), np.array([OK, OK], np.uint8), {"loss": 1.0, "accuracy": 0.5})
+    assert history.wide("state")["b"].tolist() == ["not_recorded", "ok"]
+    np.testing.assert_array_equal(history.norms["b"], [NAN, 3])
+    np.testing.assert_array_equal(history.metrics["accuracy"], [NAN, 0.5])
+    with pytest.raises(HistoryError, match="not taken away"):
+        history.declare([parameter("b")])
+
+
+def test_an_unknown_statistic_names_the_nearest():
+    with pytest.raises(HistoryError, match="did you mean 'max_abs'"):
+        History().wide("maxabs")
+
+
+def test_the_picture_holds_the_loss_in_its_last_row():
+    history = History()
+    history.declare([parameter("a")])
+    for i, loss in enumerate([1.5, NAN, INF, -INF, -2.0]):
+        history.append(i, 0, np.array([row(1.0)]), np.array([OK], np.uint8), {"loss": loss})
+    columns = history.columns()
+    np.testing.assert_array_equal(columns.maximum[:, -1], np.float32([1.5, NAN, NAN, NAN, -2.0]))
+    assert columns.flags[:, -1].tolist() == [0, overview.NAN, overview.POSINF, overview.NEGINF, 0]
+
+
+def test_norms_beyond_float32_are_drawn_at_its_ends_not_as_zero_or_infinity():
+    values = history_of([(row(1e-60), OK), (row(1e60), OK), (row(0.0), OK)]).columns().maximum[0]
+    assert values[0] == np.finfo(np.float32).smallest_subnormal
+    assert values[1] == np.finfo(np.float32).max
+    assert values[2] == 0
+
+
+def test_listeners_hear_of_every_append_and_are_not_kept_alive():
+    class Listener:
+        heard = 0
+
+        def listen(self, final: bool) -> None:
+            self.heard += 1
+
+    history, listener = history_of([(row(1), OK)]), Listener()
+    history.subscribe(listener.listen)
+    history.append(1, 0, np.array([row(1)]), np.array([OK], np.uint8), {})
+    assert listener.heard == 1
+    gone = weakref.ref(listener)
+    del listener
+    gc.collect()
+    assert gone() is None
+    history.append(2, 0, np.array([row(1)]), np.array([OK], np.uint8), {})
+
+
+def test_a_history_is_read_without_torch():
+    code = "import sys, gradviz as gv; print(len(gv.History().norms)); assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0\n"

@@ -1,0 +1,29 @@
+"""How far a run is, and how long it will take."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradviz.history.progress import Progress
+
+
+def test_time_left_follows_the_pace_of_this_stretch(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    progress = Progress(iteration=50, iterations=80)
+    assert progress.left_s is None
+    progress.begin()
+    assert progress.status == "training"
+    assert progress.left_s is None  # nobody knows yet
+    now, progress.iteration = 104.0, 60
+    assert progress.left_s == pytest.approx(8)
+    progress.iterations = None
+    assert progress.left_s is None
+    progress.iterations, progress.status = 80, "completed"
+    assert progress.left_s is None
+
+
+def test_beginning_again_clears_the_last_error():
+    progress = Progress(status="failed", message="RuntimeError: no")
+    progress.begin()
+    assert progress.message is None
