@@ -1,0 +1,69 @@
+"""The data of a run: an iterable of batches, gone through once an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from gradviz.errors import DataError
+
+Data = Iterable[Any] | Callable[[int], Iterable[Any]]
+
+
+class Epochs:
+    """The iterable of each epoch, checked before anything moves.
+
+    Parameters
+    ----------
+    data : iterable of batches, or a callable from the epoch's index to one
+    epochs : int
+        How many will be asked for.
+
+    Raises
+    ------
+    DataError
+        If `data` is neither, or an iterator that can be read only once while several epochs are wanted.
+    """
+
+    def __init__(self, data: Data, epochs: int) -> None:
+        if not callable(data) and not isinstance(data, Iterable):
+            raise DataError(
+                "Data is an iterable of batches (inputs, targets), such as a DataLoader, or a function from the epoch "
+                f"to one; got a {type(data).__name__}."
+            )
+        if isinstance(data, Iterator) and epochs > 1:
+            raise DataError(
+                f"The {type(data).__name__} can be read only once, but {epochs} epochs are asked for. Pass list(data), "
+                "or a function that makes a new one for each epoch: loop.run(lambda epoch: make_batches(), epochs=...)."
+            )
+        self._data = data
+
+    def __call__(self, epoch: int) -> Iterable[Any]:
+        """The batches of an epoch."""
+        batches = self._data(epoch) if callable(self._data) and not isinstance(self._data, Iterable) else self._data
+        if isinstance(batches, Iterable):
+            return batches
+        raise DataError(f"data({epoch}) returned a {type(batches).__name__}; an iterable of batches is wanted.")
+
+    def empty(self, epoch: int) -> DataError:
+        """The error for an epoch without a batch."""
+        if isinstance(self._data, Iterator):
+            hint = "The iterator was used up before; make a new one."
+        else:
+            hint = "Is the data set empty, or drop_last=True with less than one batch in it?"
+        return DataError(f"The data gave no batch in epoch {epoch}. {hint}")
+
+
+def length(batches: Iterable[Any], limit: int | None) -> int | None:
+    """How many batches an epoch will have, if the iterable can tell.
+
+    Examples
+    --------
+    >>> length([1, 2, 3], None), length([1, 2, 3], 2), length(iter([1]), None), length(iter([1]), 5)
+    (3, 2, None, None)
+    """
+    try:
+        known = len(batches)  # type: ignore[arg-type]
+    except TypeError:  # no __len__, or one that a DataLoader over an iterable cannot answer
+        return None
+    return known if limit is None else min(known, limit)

@@ -1,0 +1,148 @@
+"""Events of a loop, and the handlers that listen to them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, Literal
+
+from gradviz.errors import EventError, HandlerWarning, nearest
+from gradviz.step.train_step import StepState
+
+EVENTS = ("started", "epoch_started", "iteration_started", "iteration_completed", "epoch_completed")
+
+OnError = Literal["raise", "warn"]
+Control = Literal["halt_epoch", "halt_loop"]
+CONTROLS = (None, "halt_epoch", "halt_loop")
+Status = Literal["idle", "training", "completed", "halted", "interrupted", "failed"]
+
+
+@dataclass
+class State:
+    """Where a loop stands; what handlers are given.
+
+    Attributes
+    ----------
+    iteration : int
+        Index of the current iteration over the whole run, in every handler; the number run, afterwards.
+    epoch, epoch_iteration : int
+        Index of the current epoch, and of the iteration within it; after a run, the number of epochs run.
+    metrics : dict of str to float
+        Means of this epoch so far, weighted by the number of examples.
+    step_state : StepState
+        What the last step left behind; empty before the first run.
+    status : str
+        "idle", "training", "completed", "halted", "interrupted" or "failed".
+    event_counts : dict of str to int
+        How often each event fired over the whole run.
+    times : dict of int to float
+        Seconds each completed epoch took.
+    """
+
+    iteration: int = 0
+    epoch: int = 0
+    epoch_iteration: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    step_state: StepState = field(default_factory=StepState)
+    status: Status = "idle"
+    event_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EVENTS, 0))
+    times: dict[int, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
+        return f"State: {self.status}, iteration {self.iteration:,}, epoch {self.epoch}" + (
+            f"; {metrics}" if metrics else ""
+        )
+
+
+Handler = Callable[[State], Control | None]
+
+
+class Handlers:
+    """Handlers by event, in the order they were attached."""
+
+    def __init__(self, on_error: OnError = "raise") -> None:
+        self._on_error = on_error
+        self._handlers: dict[str, list[Handler]] = {event: [] for event in EVENTS}
+
+    def add(self, event: str, handler: Handler) -> None:
+        """Attach a handler; one that a notebook cell, run again, attaches again takes the place of the older.
+
+        Raises
+        ------
+        EventError
+            If there is no such event, or the handler cannot be called.
+        """
+        if event not in self._handlers:
+            raise EventError(f"No event is called {event!r}: {nearest(str(event), EVENTS)}")
+        if not callable(handler):
+            raise EventError(f"A handler is a function of the state; got a {type(handler).__name__}.")
+        attached = self._handlers[event]
+        for place, earlier in enumerate(attached):
+            if is_same_handler(earlier, handler):
+                attached[place] = handler
+                return
+        attached.append(handler)
+
+    def fire(self, event: str, state: State) -> Control | None:
+        """Run the handlers of an event; the first control word ends it."""
+        state.event_counts[event] += 1
+        for handler in self._handlers[event]:
+            name = getattr(handler, "__qualname__", type(handler).__name__)
+            try:
+                control = handler(state)
+            except Exception as error:
+                error.add_note(f"In the handler {name} for {event!r}, at iteration {state.iteration}.")
+                if self._on_error == "raise":
+                    raise
+                warn_of(error)
+                continue
+            if control not in CONTROLS:
+                raise EventError(
+                    f"The handler {name} for {event!r} returned {control!r}; "
+                    'it may return None, "halt_epoch" or "halt_loop".'
+                )
+            if control is not None:
+                return control
+        return None
+
+
+def warn_of(error: Exception) -> None:
+    """Say what a user's handler or metric raised, and where, under ``on_error="warn"``."""
+    where = " ".join(getattr(error, "__notes__", []))
+    warnings.warn(f"{type(error).__name__}: {error} {where}", HandlerWarning, stacklevel=2)
+
+
+def is_same_handler(earlier: Any, later: Any) -> bool:
+    """Whether `later` is `earlier` defined once more, as when a notebook cell runs again.
+
+    The same object; or functions of the same module and name with the same defaults and closure, and, for lambdas and
+    functions made inside others, the same code.
+
+    Examples
+    --------
+    >>> def make(n): return lambda state: n
+    >>> is_same_handler(make(1), make(1)), is_same_handler(make(1), make(2))
+    (True, False)
+    """
+    if earlier is later or (not isinstance(later, FunctionType) and earlier == later):
+        return True
+    if not (isinstance(earlier, FunctionType) and isinstance(later, FunctionType)):
+        return False
+    if (earlier.__module__, earlier.__qualname__) != (later.__module__, later.__qualname__):
+        return False
+    if "<" in later.__qualname__ and earlier.__code__ != later.__code__:
+        return False
+    return _same_objects(_bound(earlier), _bound(later))
+
+
+def _bound(function: FunctionType) -> list[Any]:
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _same_objects(earlier: list[Any], later: list[Any]) -> bool:
+    # By identity: comparing tensors or frames by value is no yes or no.
+    return len(earlier) == len(later) and all(a is b for a, b in zip(earlier, later, strict=True))

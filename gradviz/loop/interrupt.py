@@ -1,0 +1,45 @@
+"""Ctrl-C between iterations instead of in the middle of one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+class InterruptGuard:
+    """Holds back the first Ctrl-C until the loop asks for it; a second one acts at once.
+
+    Signals reach the main thread only. In another thread, or where the handler is not Python's, the guard does nothing.
+
+    Examples
+    --------
+    >>> with InterruptGuard() as guard:
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     guard.requested
+    True
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: Callable[[int, FrameType | None], Any] | None = None
+
+    def __enter__(self) -> InterruptGuard:
+        previous = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(previous):
+            self._previous = previous
+            signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+            self._previous = None
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            self.__exit__()
+            raise KeyboardInterrupt
+        self.requested = True

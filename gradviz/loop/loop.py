@@ -1,0 +1,369 @@
+"""Many iterations: `trainer` and the `Loop` it makes."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from itertools import chain, islice
+from typing import Any, Literal
+
+from torch import nn
+
+from gradviz.errors import DataError, MetricWarning, RecordingWarning, names_nearest_keyword
+from gradviz.history.history import History
+from gradviz.loop.data import Data, Epochs, length
+from gradviz.loop.events import Control, Handler, Handlers, OnError, State, warn_of
+from gradviz.loop.interrupt import InterruptGuard
+from gradviz.loop.metrics import Metric, RunningAverage, build_metric, loss_metric, means
+from gradviz.recorder import Recorder
+from gradviz.step.model_state import training_mode
+from gradviz.step.objective import Objective, as_objective
+from gradviz.step.train_step import TrainStep
+
+
+class Loop:
+    """A training loop. Made by `trainer`; its methods change it and return it.
+
+    Attributes
+    ----------
+    state : State
+        Where the loop stands.
+    history : History
+        Gradients and metrics of every iteration so far.
+    """
+
+    def __init__(self, step: TrainStep, *, on_error: OnError = "raise") -> None:
+        self.state = State()
+        self.history = History()
+        self._step = step
+        self._recorder = Recorder(step, self.history)
+        self._on_error = on_error
+        self._handlers = Handlers(on_error)
+        self._iterations_run = 0
+        self._metrics: dict[str, Metric] = {"loss": loss_metric()}
+
+    def __repr__(self) -> str:
+        model, state = type(self._step.model).__name__, self.state
+        return f"Loop of {model}: {state.iteration:,} iterations, {state.epoch} epochs ({state.status})"
+
+    @names_nearest_keyword
+    def metric(
+        self,
+        metric: str | Callable[..., Any],
+        name: str | None = None,
+        accumulate: str = "running_average",
+        *,
+        fields: Sequence[str] | None = None,
+    ) -> Loop:
+        """Follow a metric of every batch, and its mean over the epoch.
+
+        Parameters
+        ----------
+        metric : str or callable
+            ``"accuracy"``, or a function that returns one number.
+        name : str, optional
+            What it is called; by default as the function is.
+        accumulate : str
+            ``"running_average"``: the mean over the epoch, weighted by examples where the metric looks at predictions
+            or targets.
+        fields : list of str, optional
+            Keys of the step state that are its arguments, by default ``["y_pred", "y_true"]``: torch's own order.
+
+        Examples
+        --------
+        >>> import gradviz as gv
+        >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
+        >>> loop.metric(lambda loss: loss.sqrt(), "root of the loss", fields=["loss"])
+        Loop of Linear: 0 iterations, 0 epochs (idle)
+        """
+        made = build_metric(metric, name, accumulate, fields)
+        earlier = self._metrics.get(made.name)
+        # A cell that is run again says the same once more; only another meaning is worth a word.
+        if earlier is not None and _meaning(earlier) != _meaning(made):
+            warnings.warn(
+                f"The metric {made.name!r} was there already; the new one takes its place.", MetricWarning, stacklevel=3
+            )
+        self._metrics[made.name] = made
+        return self
+
+    @names_nearest_keyword
+    def handle_event(self, event: str, handler: Handler) -> Loop:
+        """Call a function at an event.
+
+        Parameters
+        ----------
+        event : str
+            ``"started"``, ``"epoch_started"``, ``"iteration_started"``, ``"iteration_completed"`` or
+            ``"epoch_completed"``.
+        handler : callable
+            Takes the `State`; returns None, ``"halt_epoch"`` or ``"halt_loop"``. A function of the same name that is
+            attached again, as when a notebook cell is run again, takes the place of the older one.
+
+        Examples
+        --------
+        >>> import torch, gradviz as gv
+        >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
+        >>> loop = loop.handle_event("epoch_completed", lambda state: print(state.epoch, state.iteration))
+        >>> data = [(torch.ones(4, 2), torch.ones(4, 1))]
+        >>> loop.run(data, epochs=2).status
+        0 0
+        1 1
+        'completed'
+        """
+        self._handlers.add(event, handler)
+        return self
+
+    @names_nearest_keyword
+    def run(
+        self,
+        data: Data,
+        *,
+        epochs: int = 1,
+        iterations: int | None = None,
+        display: Literal["auto", "live"] | None = "auto",
+    ) -> State:
+        """Train. Called again, it goes on from where it stands.
+
+        Parameters
+        ----------
+        data : iterable of (inputs, targets), or callable
+            Gone through once an epoch; a callable is given the epoch's index and returns the iterable.
+        epochs : int
+            How many epochs to run now.
+        iterations : int, optional
+            At most so many iterations in each epoch.
+        display : {"auto", "live", None}
+            ``"auto"`` and ``"live"`` show the run while it trains, in a notebook; None shows nothing.
+
+        Returns
+        -------
+        State
+            Also in `loop.state`, and there after an interrupt or an error too.
+
+        Raises
+        ------
+        DataError, ModelError, LossError
+            Before anything has moved, if the data, the model or the loss cannot be trained.
+        KeyboardInterrupt
+            After Ctrl-C, once the iteration is finished and recorded; a second Ctrl-C stops at once.
+        """
+        epochs, iterations = _count("epochs", epochs), None if iterations is None else _count("iterations", iterations)
+        source = Epochs(data, epochs)
+        if display not in ("auto", "live", None):
+            raise ValueError(f'display is "auto", "live" or None; got {display!r}.')
+        if epochs == 0 or iterations == 0:
+            return self.state
+        with ExitStack() as stack:
+            guard = stack.enter_context(InterruptGuard())
+            first = self._prepare(source, iterations)
+            stack.enter_context(training_mode(self._step.model))
+            self._show(display)
+            stack.callback(self._rest)
+            self.history.progress.begin()
+            self.state.status = "training"
+            try:
+                halted = self._epochs(source, epochs, iterations, first, guard)
+                if guard.requested:  # in the last handlers: never swallowed
+                    raise KeyboardInterrupt
+                self.state.status = "halted" if halted else "completed"
+            except KeyboardInterrupt:
+                self.state.status = "interrupted"
+                raise
+            except BaseException as error:
+                self.state.status = "failed"
+                self.history.progress.message = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise
+        return self.state
+
+    # One stretch of training -----------------------------------------------------------------------------------
+
+    def _prepare(self, source: Epochs, iterations: int | None) -> tuple[Any, int | None]:
+        """The first epoch's batches, with its first one tried on the model; nothing has moved after it."""
+        batches = source(self.state.epoch)
+        planned = length(batches, iterations)
+        iterator = iter(batches)
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            raise source.empty(self.state.epoch) from None
+        fresh = self._step.init(batch)
+        if not self.state.step_state:
+            self.state.step_state = fresh
+        return chain([batch], iterator), planned
+
+    def _epochs(
+        self, source: Epochs, epochs: int, limit: int | None, first: tuple[Any, int | None], guard: InterruptGuard
+    ) -> bool:
+        """Run epochs; whether a handler halted the loop."""
+        state, progress = self.state, self.history.progress
+        batches, planned = first
+        progress.epochs = state.epoch + epochs
+        progress.iterations = None if planned is None else self._iterations_run + planned * epochs
+        if self._handlers.fire("started", state) is not None:
+            return True
+        for turn in range(epochs):
+            if turn:
+                batches = source(state.epoch)
+            began = time.perf_counter()
+            control = self._epoch(islice(batches, limit), source, guard)
+            state.times[state.epoch] = time.perf_counter() - began
+            if control is None:
+                control = self._handlers.fire("epoch_completed", state)
+            state.epoch += 1
+            if control == "halt_loop":
+                return True
+        return False
+
+    def _epoch(self, batches: Any, source: Epochs, guard: InterruptGuard) -> Control | None:
+        """Run one epoch; the control word that ended it early."""
+        state = self.state
+        begun_with = self._iterations_run
+        state.iteration, state.epoch_iteration = begun_with, 0
+        for metric in self._metrics.values():
+            metric.average = RunningAverage()
+        state.metrics = {}
+        control = self._handlers.fire("epoch_started", state)
+        if control is not None:
+            return control
+        for place, batch in enumerate(batches):
+            control = self._iteration(batch, place)
+            if control is not None:
+                break
+            if guard.requested:
+                raise KeyboardInterrupt
+        run = self._iterations_run - begun_with
+        if not run and control is None:
+            raise source.empty(state.epoch)
+        if run:
+            loss = self._metrics["loss"].average
+            self.history.end_epoch(state.epoch, run, _final(self._metrics), loss.nonfinite)
+        return control
+
+    def _iteration(self, batch: Any, place: int) -> Control | None:
+        state, progress = self.state, self.history.progress
+        state.iteration, state.epoch_iteration = self._iterations_run, place
+        control = self._handlers.fire("iteration_started", state)
+        if control is not None:
+            return control
+        try:
+            state.step_state = self._step(batch, state.step_state)
+        except Exception as error:
+            error.add_note(
+                f"At iteration {state.iteration}, in epoch {state.epoch}; what was recorded before is in loop.history."
+            )
+            raise
+        self._iterations_run += 1
+        values = {name: self._measure(metric) for name, metric in self._metrics.items()}
+        state.metrics = means(self._metrics.values())
+        progress.epoch, progress.iteration, progress.metrics = state.epoch, self._iterations_run, state.metrics
+        if progress.iterations is not None and progress.iteration > progress.iterations:
+            progress.iterations = None  # the data has more than its length said
+        self._recorder.commit(state.iteration, state.epoch, values)
+        return self._handlers.fire("iteration_completed", state)
+
+    def _measure(self, metric: Metric) -> float:
+        """The batch's own value of a metric, which joins its average."""
+        step_state = self.state.step_state
+        try:
+            value = metric(step_state)
+            metric.average.add(value, metric.weight(step_state))
+        except Exception as error:
+            error.add_note(f"In the metric {metric.name!r}, at iteration {self.state.iteration}.")
+            if self._on_error == "raise":
+                raise
+            warn_of(error)
+            return math.nan
+        return value
+
+    def _rest(self) -> None:
+        """What every run ends with: no gradients left behind, and the last state shown."""
+        self.state.iteration = self._iterations_run
+        for p in self._step.model_state.parameters.values():
+            p.grad = None
+        self.history.progress.status = self.state.status
+        self.history.notify(final=True)
+
+    def _show(self, display: str | None) -> None:
+        if display is None:
+            return
+        try:
+            from gradviz.widgets.notebook import show_live  # only a notebook pays for the widgets
+
+            show_live(self.history)
+        except Exception as error:  # our own failure never breaks a run
+            said = f"The run cannot be shown ({type(error).__name__}: {error}); training goes on."
+            warnings.warn(said, RecordingWarning, stacklevel=4)
+
+
+@names_nearest_keyword
+def trainer(
+    model: nn.Module,
+    loss: Any,
+    optimizer: Any,
+    *,
+    objective: Objective | None = None,
+    keep_gradients: bool = False,
+    on_error: OnError = "raise",
+) -> Loop:
+    """Build a training loop that records every gradient.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Trained in place, exactly as plain torch would.
+    loss : str or callable
+        A name such as ``"cross_entropy"``, a function or module of ``(prediction, targets)``, or an objective of
+        ``(forward, model_state, inputs, targets)`` that returns ``(loss, output)``.
+    optimizer : str, callable or torch.optim.Optimizer
+        A name such as ``"adam"`` (torch's defaults), a factory such as ``partial(torch.optim.SGD, lr=0.1)``, or an
+        optimizer over the model's parameters.
+    objective : callable, optional
+        An objective whose signature does not tell that it is one; then `loss` is None.
+    keep_gradients : bool
+        Keep each step's gradients in the step state, for metrics and handlers.
+    on_error : {"raise", "warn"}
+        What an error in one of your own handlers or metrics does: end the run, named with event and iteration, or
+        warn and go on.
+
+    Returns
+    -------
+    Loop
+
+    Raises
+    ------
+    ModelError, LossError, OptimizerError, UnknownKeywordError
+        Before anything has moved.
+
+    Examples
+    --------
+    >>> import torch, gradviz as gv
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.constant_(model.weight, 0.8)
+    >>> loop = gv.trainer(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> data = [(torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1))]
+    >>> loop.run(data, epochs=3)
+    State: completed, iteration 3, epoch 3; loss 0.1
+    >>> loop.history.norms["weight"].tolist()
+    [4.0, 2.0, 1.0]
+    """
+    if on_error not in ("raise", "warn"):
+        raise ValueError(f'on_error is "raise" or "warn"; got {on_error!r}.')
+    step = TrainStep(model, as_objective(loss, objective), optimizer, keep_gradients=keep_gradients)
+    return Loop(step, on_error=on_error)
+
+
+def _final(metrics: dict[str, Metric]) -> dict[str, float]:
+    return {name: metric.average.mean for name, metric in metrics.items()}
+
+
+def _meaning(metric: Metric) -> tuple[Any, ...]:
+    return getattr(metric.function, "__qualname__", metric.function), metric.fields
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise DataError(f"{name} is a whole number from 0 on; got {value!r}.")
+    return value

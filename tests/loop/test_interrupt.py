@@ -1,0 +1,52 @@
+"""The first Ctrl-C waits, the second acts, and the handler before comes back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from gradviz.loop.interrupt import InterruptGuard
+
+
+def press() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_the_first_is_held_back_and_the_second_raises():
+    before = signal.getsignal(signal.SIGINT)
+    guard = InterruptGuard()
+    with guard:
+        assert not guard.requested
+        press()
+        assert guard.requested
+        with pytest.raises(KeyboardInterrupt):
+            press()
+        assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_another_handler_than_python_s_own_comes_back():
+    mine, heard = signal.getsignal(signal.SIGINT), []
+    signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+    try:
+        with InterruptGuard():
+            press()
+        press()
+        assert heard == [1]
+    finally:
+        signal.signal(signal.SIGINT, mine)
+
+
+def test_in_another_thread_it_does_nothing():
+    guards = []
+
+    def run() -> None:
+        with InterruptGuard() as guard:
+            guards.append(guard.requested)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(10)
+    assert guards == [False]

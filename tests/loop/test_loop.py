@@ -1,0 +1,531 @@
+"""A run trains exactly as plain torch does, records every iteration, and stops in good order."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import gradviz as gv
+from gradviz.errors import (
+    DataError,
+    EventError,
+    HandlerWarning,
+    LossError,
+    MetricError,
+    MetricWarning,
+    ModelError,
+    OptimizerError,
+    RecordingWarning,
+    UnknownKeywordError,
+)
+from gradviz.loop.metrics import RunningAverage
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+def loader(shuffle: bool = True) -> DataLoader:
+    torch.manual_seed(1)
+    inputs, targets = torch.randn(50, 4), torch.randint(0, 3, (50,))
+    return DataLoader(TensorDataset(inputs, targets), batch_size=16, shuffle=shuffle)  # ragged: 16, 16, 16, 2
+
+
+def batches(*losses: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches of one example whose loss, under `own_loss`, is the given number."""
+    return [(torch.ones(1, 1), torch.tensor([[float(loss)]])) for loss in losses]
+
+
+def own_loss(prediction: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return prediction.sum() * 0 + targets.mean()
+
+
+def small_loop(**options) -> gv.Loop:
+    return gv.trainer(nn.Linear(1, 1), own_loss, "sgd", **options)
+
+
+# Training ---------------------------------------------------------------------------------------------------------
+
+
+def plain_torch(model: nn.Module, optimizer: torch.optim.Optimizer, data: DataLoader, epochs: int) -> list[list[float]]:
+    norms = []
+    for _ in range(epochs):
+        for inputs, targets in data:
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs), targets).backward()
+            norms.append([p.grad.norm().item() for p in model.parameters()])
+            optimizer.step()
+    return norms
+
+
+@pytest.mark.parametrize("momentum", [0, 0.9])
+def test_two_epochs_of_sgd_leave_the_parameters_of_plain_torch_to_the_bit_and_its_norms(momentum):
+    theirs, ours = net(), net()
+    data = loader()
+    torch.manual_seed(2)
+    norms = plain_torch(theirs, torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=momentum), data, epochs=2)
+    torch.manual_seed(2)
+    loop = gv.trainer(ours, "cross_entropy", torch.optim.SGD(ours.parameters(), lr=0.1, momentum=momentum))
+    loop.metric("accuracy").run(data, epochs=2)
+    for name, value in theirs.state_dict().items():
+        assert torch.equal(value, ours.state_dict()[name]), name
+    np.testing.assert_allclose(loop.history.norms, norms, rtol=1e-5)
+    assert list(loop.history.norms.columns) == [name for name, _ in ours.named_parameters()]
+
+
+def test_a_second_run_goes_on_where_the_first_stopped():
+    theirs, ours, data = net(), net(), loader()
+    torch.manual_seed(2)
+    plain_torch(theirs, torch.optim.Adam(theirs.parameters()), data, epochs=3)
+    torch.manual_seed(2)
+    loop = gv.trainer(ours, "cross_entropy", "adam")
+    loop.run(data, epochs=1)
+    state = loop.run(data, epochs=2)
+    assert all(torch.equal(p, q) for p, q in zip(theirs.parameters(), ours.parameters(), strict=True))
+    assert (state.iteration, state.epoch, state.status) == (12, 3, "completed")
+    assert loop.history.norms.index.tolist() == list(range(12))
+    assert loop.history.metrics["epoch"].tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_train_flags_and_gradients_are_as_before_afterwards():
+    model = net().eval()
+    gv.trainer(model, "cross_entropy", "sgd").run(loader())
+    assert not any(child.training for child in model.modules())
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_iterations_limit_each_epoch_and_none_at_all_is_no_run():
+    loop = small_loop()
+    assert loop.run(batches(1, 2, 3), epochs=2, iterations=2).iteration == 4
+    assert loop.run(batches(1), epochs=0).iteration == 4
+    assert loop.history.metrics["loss"].tolist() == [1, 2, 1, 2]
+
+
+def test_data_may_be_a_function_of_the_epoch():
+    loop = small_loop()
+    loop.run(lambda epoch: (b for b in batches(epoch, epoch + 1)), epochs=2)
+    assert loop.history.metrics["loss"].tolist() == [0, 1, 1, 2]
+
+
+# What is recorded -------------------------------------------------------------------------------------------------
+
+
+def test_the_batch_s_own_loss_is_recorded_and_epochs_keep_the_means():
+    seen = []
+    loop = small_loop().handle_event("iteration_completed", lambda state: seen.append(state.metrics["loss"]))
+    loop.run(lambda epoch: batches(*([4, 2, 6] if epoch == 0 else [1, 1, 1])), epochs=2)
+    assert loop.history.metrics["loss"].tolist() == [4, 2, 6, 1, 1, 1]
+    assert loop.history.epochs["loss"].tolist() == [4, 1]
+    assert loop.history.epochs["iterations"].tolist() == [3, 3]
+    assert seen == [4, 3, 4, 1, 1, 1]
+
+
+def test_means_weigh_examples_not_batches():
+    data = [(torch.zeros(4, 1), torch.full((4, 1), 1.0)), (torch.zeros(1, 1), torch.full((1, 1), 9.0))]
+    loop = small_loop()
+    loop.metric(lambda p, t: t.mean(), "targets").metric(lambda loss: loss, "per batch", fields=["i"])
+    loop.run(data)
+    assert loop.state.metrics["loss"] == pytest.approx(2.6)
+    assert loop.state.metrics["targets"] == pytest.approx(2.6)
+    assert loop.state.metrics["per batch"] == pytest.approx(1.5)  # looks at no example: unweighted
+
+
+def test_a_mean_of_many_equal_values_does_not_drift():
+    average = RunningAverage()
+    for _ in range(200_000):
+        average.add(0.1, 1)
+    assert average.mean == pytest.approx(0.1, abs=1e-12)
+
+
+def test_a_model_whose_norms_turn_nan_keeps_training_and_recording():
+    model = nn.Linear(1, 1)
+    loop = gv.trainer(model, "mean_squared_error", "sgd")
+    good, bad = (torch.ones(1, 1), torch.ones(1, 1)), (torch.full((1, 1), math.nan), torch.ones(1, 1))
+    shown = []
+    loop.handle_event("iteration_completed", lambda state: shown.append(state.metrics["loss"]))
+    loop.run([good, good, bad, good])
+    assert loop.history.norms.isna().any(axis=1).tolist() == [False, False, True, True]
+    assert loop.history.wide("nan")["weight"].tolist() == [0, 0, 1, 1]
+    assert loop.history.wide("state")["weight"].tolist() == ["ok"] * 4
+    assert math.isfinite(loop.history.epochs.loc[0, "loss"])
+    assert loop.history.epochs.loc[0, "nonfinite"] == 2
+    assert [math.isnan(value) for value in shown] == [False, False, True, True]
+
+
+def test_unused_frozen_and_not_optimized_parameters_are_told_apart_and_followed():
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.spare, self.aside, self.cold = (nn.Linear(1, 1, bias=False) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x) + self.aside(x) + self.cold(x)
+
+    model = Net()
+    model.cold.requires_grad_(False)
+    optimizer = torch.optim.SGD([model.body.weight, model.spare.weight, model.cold.weight], lr=0.1)
+    loop = gv.trainer(model, "mean_squared_error", optimizer)
+
+    def thaw(state):
+        model.cold.requires_grad_(state.iteration >= 1)
+
+    loop.handle_event("iteration_started", thaw).run([(torch.ones(2, 1), torch.zeros(2, 1))] * 3)
+    states = loop.history.wide("state")
+    assert states["body.weight"].tolist() == ["ok"] * 3
+    assert states["spare.weight"].tolist() == ["unused"] * 3
+    assert states["aside.weight"].tolist() == ["not_optimized"] * 3
+    assert states["cold.weight"].tolist() == ["frozen", "ok", "ok"]
+    norms = loop.history.norms
+    assert norms["spare.weight"].isna().all()
+    assert norms["aside.weight"].notna().all()
+    assert norms["cold.weight"].isna().tolist() == [True, False, False]
+
+
+def test_a_layer_added_between_runs_gets_a_row_of_its_own():
+    model = nn.Sequential(nn.Linear(1, 1))
+    loop = gv.trainer(model, "mean_squared_error", "sgd")
+    data = [(torch.ones(1, 1), torch.zeros(1, 1))]
+    loop.run(data)
+    model.append(nn.Linear(1, 1))
+    loop.run(data)
+    states = loop.history.wide("state")
+    assert states["1.weight"].tolist() == ["not_recorded", "not_optimized"]
+    assert states["0.weight"].tolist() == ["ok", "ok"]
+
+
+def test_our_own_failure_warns_once_and_leaves_a_row_that_says_so(monkeypatch):
+    import gradviz.recorder
+
+    def broken(tensors):
+        raise RuntimeError("no statistics today")
+
+    monkeypatch.setattr(gradviz.recorder, "statistics", broken)
+    loop = small_loop()
+    with pytest.warns(RecordingWarning, match="no statistics today") as said:
+        loop.run(batches(1, 2, 3))
+    assert len(said) == 1
+    assert loop.history.metrics["loss"].tolist() == [1, 2, 3]
+    assert set(loop.history.wide("state")["weight"]) == {"not_recorded"}
+    assert loop.state.status == "completed"
+
+
+def test_kept_gradients_reach_metrics_and_handlers():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 0.8)
+    seen = []
+    loop = gv.trainer(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True)
+    loop.metric(lambda g: g["weight"].abs().sum(), "gradient norm", "running_average", fields=["gradients"])
+    loop.handle_event("iteration_completed", lambda state: seen.append(state.step_state["gradients"]["weight"].item()))
+    loop.run([(torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1))] * 5)
+    assert seen == pytest.approx([4, 2, 1, 0.5, 0.25])
+    assert loop.state.metrics["gradient norm"] == pytest.approx(1.55)
+
+
+# Events and metrics -----------------------------------------------------------------------------------------------
+
+
+def test_events_fire_in_order_with_the_index_of_the_current_iteration():
+    seen = []
+
+    def note(event):
+        return lambda state: seen.append((event, state.epoch, state.iteration, state.epoch_iteration))
+
+    loop = small_loop()
+    for event in ("started", "epoch_started", "iteration_started", "iteration_completed", "epoch_completed"):
+        loop.handle_event(event, note(event))
+    state = loop.run(batches(1, 2), epochs=2)
+    assert seen == [
+        ("started", 0, 0, 0),
+        ("epoch_started", 0, 0, 0),
+        ("iteration_started", 0, 0, 0),
+        ("iteration_completed", 0, 0, 0),
+        ("iteration_started", 0, 1, 1),
+        ("iteration_completed", 0, 1, 1),
+        ("epoch_completed", 0, 1, 1),
+        ("epoch_started", 1, 2, 0),
+        ("iteration_started", 1, 2, 0),
+        ("iteration_completed", 1, 2, 0),
+        ("iteration_started", 1, 3, 1),
+        ("iteration_completed", 1, 3, 1),
+        ("epoch_completed", 1, 3, 1),
+    ]
+    assert (state.iteration, state.epoch) == (4, 2)
+    assert state.event_counts == {
+        "started": 1,
+        "epoch_started": 2,
+        "iteration_started": 4,
+        "iteration_completed": 4,
+        "epoch_completed": 2,
+    }
+    assert sorted(state.times) == [0, 1]
+
+
+def test_five_epochs_of_ten_iterations_count_so():
+    counts = small_loop().run(batches(*range(10)), epochs=5).event_counts
+    assert counts == {
+        "started": 1,
+        "epoch_started": 5,
+        "iteration_started": 50,
+        "iteration_completed": 50,
+        "epoch_completed": 5,
+    }
+
+
+def test_handlers_halt_the_epoch_or_the_loop():
+    loop = small_loop().handle_event("iteration_completed", lambda state: "halt_epoch")
+    state = loop.run(batches(1, 2, 3), epochs=2)
+    assert (state.iteration, state.epoch, state.status) == (2, 2, "completed")
+    assert state.event_counts["epoch_completed"] == 0
+    assert loop.history.epochs["iterations"].tolist() == [1, 1]
+
+    loop = small_loop().handle_event("iteration_completed", lambda state: "halt_loop" if state.iteration == 1 else None)
+    state = loop.run(batches(1, 2, 3), epochs=2)
+    assert (state.iteration, state.status) == (2, "halted")
+
+    for event in ("started", "epoch_started", "iteration_started"):
+        state = small_loop().handle_event(event, lambda state: "halt_loop").run(batches(1), epochs=2)
+        assert (state.iteration, state.status) == (0, "halted")
+
+
+def test_a_handler_s_error_names_it_and_the_run_can_go_on(recwarn):
+    def fails(state):
+        raise KeyError("mine")
+
+    loop = small_loop().handle_event("iteration_completed", fails)
+    with pytest.raises(KeyError) as error:
+        loop.run(batches(1, 2))
+    assert "handler" in error.value.__notes__[0]
+    assert "'iteration_completed', at iteration 0" in error.value.__notes__[0]
+    assert loop.state.status == "failed"
+    assert len(loop.history) == 1
+
+    loop = small_loop(on_error="warn").handle_event("iteration_completed", fails)
+    loop.metric(lambda p, t: 1 / 0, "broken")
+    with pytest.warns(HandlerWarning, match="at iteration 1"):
+        loop.run(batches(1, 2))
+    assert loop.history.metrics["broken"].isna().all()
+    assert loop.state.status == "completed"
+
+
+def test_a_handler_that_returns_something_else_is_named():
+    loop = small_loop().handle_event("started", lambda state: "stop")
+    with pytest.raises(EventError, match='returned \'stop\'; it may return None, "halt_epoch" or "halt_loop"'):
+        loop.run(batches(1))
+
+
+def test_a_metric_s_error_is_named_with_its_iteration():
+    loop = small_loop().metric(lambda p, t: p.nonsense, "mine")
+    with pytest.raises(AttributeError) as error:
+        loop.run(batches(1))
+    assert error.value.__notes__ == ["In the metric 'mine', at iteration 0."]
+
+
+@pytest.mark.case("N07")
+def test_attaching_handlers_and_metrics_again_does_not_double_them():
+    loop, calls = small_loop(), []
+    for _ in range(3):  # a notebook cell that is run three times defines the function anew each time
+        cell: dict = {"loop": loop, "calls": calls, "__name__": "__main__"}
+        exec(
+            "def note(state):\n    calls.append(state.iteration)\n"
+            "loop.handle_event('iteration_completed', note)\n"
+            "loop.handle_event('iteration_completed', lambda state: calls.append('lambda'))\n"
+            "loop.metric(lambda p, t: t.mean(), 'target')",
+            cell,
+        )
+    loop.run(batches(1, 2))
+    assert calls == [0, "lambda", 1, "lambda"]
+    assert list(loop.history.metrics.columns) == ["epoch", "loss", "target"]
+    assert len(loop.history.gradients) == 2 * 2
+
+
+def test_another_metric_of_the_same_name_takes_its_place_with_a_word():
+    def first(p, t):
+        return 1.0
+
+    def second(p, t):
+        return 2.0
+
+    loop = small_loop().metric(first, "mine")
+    with pytest.warns(MetricWarning, match="'mine' was there already"):
+        loop.metric(second, "mine")
+    loop.run(batches(1))
+    assert loop.state.metrics["mine"] == 2
+
+
+# Bad input --------------------------------------------------------------------------------------------------------
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+@pytest.mark.parametrize(
+    ("data", "epochs", "words"),
+    [
+        ([], 1, "no batch in epoch 0. Is the data set empty"),
+        (DataLoader(TensorDataset(torch.zeros(3, 1)), batch_size=8, drop_last=True), 1, "drop_last=True"),
+        (DataLoader(Endless()), 1, "no batch in epoch 0"),
+        (iter([]), 1, "was used up before"),
+        (iter(batches(1)), 2, r"list_iterator can be read only once, but 2 epochs .* Pass list\(data\)"),
+        ((b for b in batches(1)), 5, r"generator can be read only once"),
+        ([torch.zeros(2, 1)], 1, r"pair \(inputs, targets\); got a tensor of shape \(2, 1\)"),
+        ([(1, 2, 3)], 1, "got a tuple of 3"),
+        (3, 1, "got a int"),
+        (lambda epoch: 5, 1, r"data\(0\) returned a int"),
+        (batches(1), -1, "epochs is a whole number from 0 on; got -1"),
+        (batches(1), 1.5, "got 1.5"),
+    ],
+)
+def test_data_that_cannot_be_trained_on_is_refused_before_anything_moves(data, epochs, words):
+    loop = small_loop()
+    before = [p.clone() for p in loop._step.model.parameters()]
+    with pytest.raises(DataError, match=words):
+        loop.run(data, epochs=epochs)
+    assert all(torch.equal(a, b) for a, b in zip(before, loop._step.model.parameters(), strict=True))
+    assert loop.state.iteration == 0
+    assert loop.run(batches(1)).status == "completed"  # nothing stands in the way of the right call
+
+
+def test_an_iterator_read_once_is_fine_for_one_epoch():
+    loop = small_loop()
+    assert loop.run(iter(batches(1, 2))).iteration == 2
+
+
+def test_bad_data_in_the_middle_keeps_what_was_recorded():
+    loop = small_loop()
+    with pytest.raises(DataError, match="pair") as error:
+        loop.run([*batches(1, 2), torch.zeros(1)])
+    assert "At iteration 2, in epoch 0" in error.value.__notes__[0]
+    assert loop.history.metrics["loss"].tolist() == [1, 2]
+    with pytest.raises(DataError, match="no batch in epoch 1"):
+        small_loop().run(lambda epoch: [] if epoch else batches(1), epochs=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: gv.trainer(nn.ReLU(), "huber", "sgd"), ModelError, "no trainable parameter"),
+        (lambda: gv.trainer(net(), "crossentropy", "sgd"), LossError, "did you mean 'cross_entropy'"),
+        (lambda: gv.trainer(net(), "cross_entropy", "adamm"), OptimizerError, "did you mean 'adam"),
+        (
+            lambda: gv.trainer(net(), "cross_entropy", "adam", keep_grads=True),
+            UnknownKeywordError,
+            "did you mean 'keep_gradients'",
+        ),
+        (lambda: small_loop().run(batches(1), epoch=3), UnknownKeywordError, "'epoch': did you mean 'epochs'"),
+        (lambda: small_loop().metric("acuracy"), MetricError, "did you mean 'accuracy'"),
+        (lambda: small_loop().metric(lambda p, t: 0), MetricError, "needs a name"),
+        (lambda: small_loop().metric("accuracy", accumulate="average"), MetricError, "running_average"),
+        (lambda: small_loop().metric("accuracy", fields="y_pred"), TypeError, r"write fields=\['y_pred'\]"),
+        (
+            lambda: small_loop().metric(len, "n", fields=["gradients"]).run(batches(1)),
+            MetricError,
+            "keep_gradients=True",
+        ),
+        (lambda: small_loop().handle_event("epoch_complete", print), EventError, "did you mean 'epoch_completed'"),
+        (lambda: small_loop().handle_event("started", 3), EventError, "got a int"),
+        (lambda: small_loop(on_error="ignore"), ValueError, '"raise" or "warn"'),
+        (lambda: small_loop().run(batches(1), display="yes"), ValueError, "display is"),
+        (lambda: gv.trainor, AttributeError, "did you mean 'trainer'"),
+        (lambda: gv.heatmap(3), TypeError, r"Write gv.heatmap\(loop\)"),
+        (lambda: small_loop().history.wide("nrom"), ValueError, "did you mean 'norm'"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_with_the_nearest_name(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+@pytest.mark.case("N09")
+def test_after_an_error_the_same_loop_runs_again():
+    failing = True
+
+    def objective(forward, model_state, inputs, targets):
+        if failing and targets.item() == 2:
+            raise RuntimeError("objective fails at step 2")
+        output = forward(model_state, inputs)
+        return output.prediction.sum() * 0 + targets.mean(), output
+
+    model = nn.Linear(1, 1)
+    loop = gv.trainer(model, objective, "sgd")
+    with pytest.raises(RuntimeError, match="step 2"):
+        loop.run(batches(0, 1, 2, 3))
+    assert (loop.state.status, loop.state.iteration, len(loop.history)) == ("failed", 2, 2)
+    failing = False
+    state = loop.run(batches(0, 1, 2, 3))
+    assert (state.status, state.iteration) == ("completed", 6)
+    assert loop.history.metrics["loss"].tolist() == [0, 1, 0, 1, 2, 3]
+    assert loop.history.progress.message is None
+
+
+# Interrupts -------------------------------------------------------------------------------------------------------
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.case("N04")
+def test_ctrl_c_finishes_the_iteration_and_leaves_everything_usable():
+    model = nn.Linear(1, 1)
+    loop = gv.trainer(model, "mean_squared_error", "sgd")
+    loop.handle_event("iteration_started", lambda state: interrupt() if state.iteration == 2 else None)
+    data = [(torch.ones(1, 1), torch.zeros(1, 1))] * 5
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(data)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert (loop.state.status, loop.state.iteration, len(loop.history)) == ("interrupted", 3, 3)
+    assert loop.history.progress.status == "interrupted"
+    assert model(torch.ones(1, 1)).isfinite().all()
+    state = loop.run(data)
+    assert (state.status, state.iteration) == ("completed", 8)
+    assert loop.history.norms.index.tolist() == list(range(8))
+
+
+@pytest.mark.case("N08")
+def test_a_second_ctrl_c_stops_at_once_and_still_puts_everything_back():
+    class Slow(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training and loop.state.iteration == 2:
+                interrupt()
+                interrupt()
+                raise AssertionError("the second interrupt came too late")
+            return super().forward(x)
+
+    model = Slow(1, 1).eval()
+    before = signal.getsignal(signal.SIGINT)
+    loop = gv.trainer(model, "mean_squared_error", "sgd")
+    data = [(torch.ones(1, 1), torch.zeros(1, 1))] * 5
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(data)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert (loop.state.status, loop.state.iteration, len(loop.history)) == ("interrupted", 2, 2)
+    assert not model.training
+
+
+def test_ctrl_c_in_the_last_handler_is_not_swallowed():
+    loop = small_loop().handle_event("epoch_completed", lambda state: interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(batches(1))
+    assert loop.state.status == "interrupted"
+
+
+def test_a_loop_runs_in_another_thread():
+    from threading import Thread
+
+    loop = small_loop()
+    thread = Thread(target=lambda: loop.run(batches(1, 2)))
+    thread.start()
+    thread.join(30)
+    assert loop.state.status == "completed"
