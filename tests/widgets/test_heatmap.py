@@ -1,0 +1,105 @@
+"""The widget on Python's side: its traits, one for each history, and its end."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from ipywidgets import Widget
+
+import gradviz as gv
+from gradviz.history.history import History, Parameter
+from gradviz.history.rows import OK
+from gradviz.widgets import heatmap as module
+from gradviz.widgets.heatmap import Heatmap, heatmap
+
+
+def history_of(*names: str) -> History:
+    history = History()
+    history.declare([Parameter(name=name, shape=(2, 3), dtype="bfloat16") for name in names])
+    append(history)
+    return history
+
+
+def append(history: History) -> None:
+    n = len(history.described)
+    history.append(len(history), 0, np.ones((n, 8)), np.full(n, OK, np.uint8), {"loss": 1.0})
+
+
+@pytest.fixture(autouse=True)
+def _closes_what_it_opened():
+    yield
+    for widget in list(module._open.values()):
+        widget.close()
+
+
+def test_the_parameters_are_described_when_a_view_is_there():
+    widget = heatmap(history_of("w", "<img src=x onerror=alert(1)>"))
+    bundle = widget._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in str(bundle)
+    assert widget._parameters == [
+        {"name": "w", "shape": [2, 3], "dtype": "bfloat16"},
+        {"name": "<img src=x onerror=alert(1)>", "shape": [2, 3], "dtype": "bfloat16"},
+    ]
+    assert len(widget._colours) == 768
+    assert widget.publisher.sent.messages == 1
+
+
+def test_parameters_that_come_later_are_described_too():
+    history = history_of("a")
+    widget = heatmap(history)
+    widget._repr_mimebundle_()
+    history.declare([*history.described, Parameter(name="b", shape=(), dtype="float32")])
+    append(history)
+    history.notify(final=True)
+    assert [parameter["name"] for parameter in widget._parameters] == ["a", "b"]
+
+
+@pytest.mark.case("N07")
+def test_asking_again_gives_the_same_widget_and_two_histories_two():
+    history = history_of("w")
+    before = len(module._open)
+    assert heatmap(history) is heatmap(history) is heatmap(history)
+    assert len(module._open) == before + 1
+    assert heatmap(history) is not heatmap(history_of("w"))
+
+
+def test_a_closed_widget_is_replaced_and_freed():
+    history = history_of("w")
+    first = heatmap(history)
+    first.close()
+    first.close()
+    append(history)
+    second = heatmap(history)
+    assert second is not first
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_browser_s_hello_is_answered():
+    widget = heatmap(history_of("w"))
+    widget._repr_mimebundle_()
+    widget._on_message(widget, {"kind": "hello", "have": 0}, [])
+    assert widget.publisher.sent.messages == 2
+    widget._on_message(widget, {"kind": "hello", "have": 2}, [])
+    widget._on_message(widget, {"kind": "something else"}, [])
+    assert widget.publisher.sent.messages == 2
+
+
+def test_the_bundle_is_small_and_imports_nothing_from_the_network():
+    assert len(Heatmap._esm) < 60_000
+    for text in (str(Heatmap._esm), str(Heatmap._css)):
+        assert "http://" not in text.replace("http://www.w3.org/", "")
+        assert "https://" not in text
+
+
+def test_a_loop_and_its_history_are_the_same_picture():
+    from torch import nn
+
+    loop = gv.trainer(nn.Linear(1, 1), "huber", "sgd")
+    assert gv.heatmap(loop) is gv.heatmap(loop.history)
+    assert isinstance(gv.heatmap(loop), Widget)

@@ -1,0 +1,219 @@
+"""What reaches the browser: few messages, only what is new, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from gradviz.errors import RecordingWarning
+from gradviz.history.history import History, Parameter
+from gradviz.history.overview import Columns, Overview
+from gradviz.history.rows import FROZEN, OK, UNUSED
+from gradviz.widgets.publish import MIN_INTERVAL_S, Publisher
+from gradviz.widgets.wire import pack, unpack
+
+
+class Browser:
+    """The other end of the wire: keeps what `js/src/store.ts` keeps."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[dict, list[bytes]]] = []
+        self.overview = Overview()
+        self.epochs: list[int] = []
+        self.seq = 0
+
+    def receive(self, content: dict, buffers: list[bytes]) -> None:
+        json.dumps(content, allow_nan=False)
+        self.messages.append((content, buffers))
+        if content["fresh"]:
+            self.overview, self.epochs = Overview(), []
+        else:
+            assert content["seq"] == self.seq + 1
+        self.seq = content["seq"]
+        self.overview.append(unpack(buffers[0]))
+        self.epochs += np.frombuffer(buffers[2], "<u4").tolist()
+
+    @property
+    def metrics(self) -> list[float]:
+        return np.frombuffer(self.messages[-1][1][1], "<f8").tolist()
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(json.dumps(content)) + sum(map(len, buffers)) for content, buffers in self.messages)
+
+
+def history_of(n_parameters: int) -> History:
+    history = History()
+    history.declare([Parameter(name=f"p{i}", shape=(2,), dtype="float32") for i in range(n_parameters)])
+    return history
+
+
+def append(history: History, count: int = 1, epoch: int = 0) -> None:
+    n = len(history.described)
+    for _ in range(count):
+        i = len(history)
+        table = np.tile(np.array([[1.0 + i, 0, 1, 1, 0, 0, 0, 0]]), (n, 1))
+        history.progress.iteration, history.progress.epoch = i + 1, epoch
+        history.progress.metrics = {"loss": float("nan") if i % 2 else 0.5}
+        history.append(i, epoch, table, np.full(n, OK, np.uint8), {"loss": 1.0 / (i + 1)})
+
+
+def assert_same(one: Columns, two: Columns) -> None:
+    assert pack(one, with_minimum=True) == pack(two, with_minimum=True)
+
+
+def test_nothing_is_built_before_there_is_a_view_and_then_everything_is_there():
+    history, browser = history_of(3), Browser()
+    publisher = Publisher(history, browser.receive)
+    append(history, 50)
+    history.notify(final=True)
+    assert browser.messages == []
+    publisher.show()
+    assert [content["fresh"] for content, _ in browser.messages] == [True]
+    assert_same(browser.overview.columns, history.overview.columns)
+
+
+def test_only_new_columns_are_sent():
+    history, browser = history_of(2), Browser()
+    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher.show()
+    for _ in range(20):
+        append(history, 3)
+        history.notify(final=True)
+    sent = [unpack(buffers[0]) for _, buffers in browser.messages]
+    assert np.concatenate([columns.start for columns in sent]).tolist() == list(range(len(history)))
+    assert_same(browser.overview.columns, history.overview.columns)
+
+
+@pytest.mark.case("W03")
+def test_a_fast_loop_sends_at_the_set_rate_and_the_last_state_always():
+    history, browser = history_of(10), Browser()
+    publisher = Publisher(history, browser.receive)
+    publisher.show()
+    began = time.perf_counter()
+    while time.perf_counter() < began + 1:
+        append(history)
+    took = time.perf_counter() - began
+    assert len(history) > 1000
+    assert len(browser.messages) <= took / MIN_INTERVAL_S + 2
+    history.progress.status = "completed"
+    history.notify(final=True)
+    last, _ = browser.messages[-1]
+    assert last["run"]["status"] == "completed"
+    assert last["run"]["iteration"] == len(history)
+    assert browser.overview.columns.stop[-1] == len(history)
+    assert_same(browser.overview.columns, history.overview.columns)
+
+
+@pytest.mark.case("W04")
+def test_five_hundred_layers_at_full_speed_stay_well_under_a_megabyte_a_second():
+    history, browser = history_of(500), Browser()
+    publisher = Publisher(history, browser.receive)
+    publisher.show()
+    began = time.perf_counter()
+    while len(history) < 2000 or len(browser.messages) < 4:
+        append(history)
+        assert time.perf_counter() < began + 60
+    took = time.perf_counter() - began
+    assert browser.bytes / took < 500_000
+    assert len(browser.messages) / took < 12
+    live = browser.overview.columns
+    whole = history.overview.columns
+    # What was merged on the way kept its extremes: no iteration is lost.
+    assert live.stop[-1] <= whole.stop[-1]
+    np.testing.assert_array_equal(live.maximum[:, 0], live.stop)
+    np.testing.assert_array_equal(live.minimum[:, 0], live.start + 1)
+    history.notify(final=True)
+    assert browser.overview.columns.stop[-1] == len(history)
+    assert len(browser.messages[-1][1][0]) <= 4_000_000
+    assert publisher.sent.n_bytes == sum(sum(map(len, buffers)) for _, buffers in browser.messages)
+
+
+def test_the_rate_is_adjustable():
+    history, browser = history_of(1), Browser()
+    publisher = Publisher(history, browser.receive, min_interval_s=100)
+    publisher.show()
+    append(history, 10)
+    assert len(browser.messages) == 1
+    publisher.min_interval_s = 0
+
+
+@pytest.mark.case("W05")
+def test_zero_nan_infinity_unused_and_frozen_arrive_as_what_they_are():
+    nan, inf = float("nan"), float("inf")
+    rows = [
+        ([0.0, 0, 0, 0, 1, 0, 0, 0], OK),
+        ([nan, nan, nan, nan, 0, 1, 0, 0], OK),
+        ([inf, inf, nan, inf, 0, 0, 1, 0], OK),
+        ([inf, -inf, nan, inf, 0, 0, 0, 1], OK),
+        ([nan] * 8, UNUSED),
+        ([nan] * 8, FROZEN),
+    ]
+    history, browser = history_of(6), Browser()
+    publisher = Publisher(history, browser.receive)
+    publisher.show()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        history.append(
+            0, 0, np.array([table for table, _ in rows]), np.array([s for _, s in rows], np.uint8), {"loss": nan}
+        )
+        history.progress.metrics = {"loss": nan, "gain": inf}
+        history.notify(final=True)
+    columns = browser.overview.columns
+    assert columns.flags[0].tolist() == [8, 1, 2, 4, 16, 32, 1]
+    np.testing.assert_array_equal(columns.maximum[0], np.float32([0, nan, nan, nan, nan, nan, nan]))
+    np.testing.assert_array_equal(browser.metrics, [nan, inf])
+
+
+@pytest.mark.case("N06")
+def test_a_browser_that_lost_messages_gets_the_whole_picture_when_it_says_hello():
+    history, browser = history_of(2), Browser()
+    publisher = Publisher(history, browser.receive)
+    publisher.show()
+    append(history, 500)
+    history.notify(final=True)
+    reloaded = Browser()
+    publisher._send = reloaded.receive
+    publisher.hello(0)
+    assert_same(reloaded.overview.columns, history.overview.columns)
+    count = len(reloaded.messages)
+    publisher.hello(reloaded.seq)
+    assert len(reloaded.messages) == count  # it has everything: nothing is sent
+
+
+def test_epoch_starts_travel_once():
+    history, browser = history_of(1), Browser()
+    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher.show()
+    for epoch in range(4):
+        append(history, 3, epoch)
+    history.notify(final=True)
+    assert browser.epochs == [0, 3, 6, 9]
+
+
+def test_our_own_failure_is_said_once_and_training_goes_on():
+    history = history_of(1)
+
+    def broken(content, buffers):
+        raise OSError("the comm is closed")
+
+    publisher = Publisher(history, broken, min_interval_s=0)
+    with pytest.warns(RecordingWarning, match="the comm is closed"):
+        publisher.show()
+    append(history, 3)  # a second warning would be an error here
+    assert len(history) == 3
+
+
+def test_after_close_nothing_is_sent():
+    history, browser = history_of(1), Browser()
+    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher.show()
+    publisher.close()
+    publisher.close()
+    append(history, 3)
+    history.notify(final=True)
+    assert len(browser.messages) == 1
