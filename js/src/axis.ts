@@ -1,0 +1,28 @@
+// The two rulers under the heatmap: epochs and iterations.
+import { element } from "./element";
+import type { Tick } from "./ticks";
+import { epochTicks, iterationTicks } from "./ticks";
+
+export class Axis {
+  readonly element = element("div", "gv-axis", { "aria-hidden": "true" });
+  private drawn = "";
+
+  update(epochs: readonly number[], firstEpoch: number, span: number, width: number, measure: (text: string) => number): void {
+    const key = [epochs.length, epochs.at(-1), firstEpoch, span, width].join();
+    if (key === this.drawn) return;
+    this.drawn = key;
+    this.element.replaceChildren(
+      ...epochTicks(epochs, firstEpoch, span, width, measure).flatMap((tick) => ruler(tick, "gv-epoch-tick")),
+      ...iterationTicks(span, width, measure).flatMap((tick) => ruler(tick, "gv-iteration-tick")),
+    );
+  }
+}
+
+function ruler({ x, label, left }: Tick, className: string): HTMLElement[] {
+  const tick = element("i", className);
+  tick.style.left = `${Math.round(x)}px`;
+  if (!label) return [tick];
+  const text = element("span", className, {}, label);
+  text.style.left = `${left}px`;
+  return [tick, text];
+}

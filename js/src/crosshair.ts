@@ -1,0 +1,252 @@
+// The crosshair: which cell is looked at, by pointer or by keys, and the boxes that show it. These are elements
+// above the canvases: looking never repaints data and never asks the kernel.
+import type { Description } from "./describe";
+import { describeLoss, describeParameter, sentence } from "./describe";
+import { element, setText } from "./element";
+import * as format from "./format";
+import { wordOf } from "./looks";
+import { coveredBy } from "./chips";
+import type { Chip } from "./chips";
+import { mergeCell } from "./pixels";
+import type { Pixels } from "./pixels";
+import type { Layout } from "./rows";
+import { PITCH, rowAt } from "./rows";
+import type { Store } from "./store";
+import { Tooltip } from "./tooltip";
+
+/** What the crosshair needs to know of the picture as it was last painted. */
+export interface Scene {
+  store: Store;
+  layout: Layout;
+  pixels: Pixels;
+  /** Device pixels to a css pixel, sideways. */
+  dpr: number;
+  chips: readonly Chip[][];
+  lossChips: readonly Chip[];
+}
+
+/** The places it works in, all inside the widget's root. */
+export interface Places {
+  root: HTMLElement;
+  lanes: HTMLElement;
+  scroll: HTMLElement;
+  region: HTMLElement;
+  plot: HTMLElement;
+  lossLane: HTMLElement;
+}
+
+const LOSS = -1;
+
+/** A pointer moves on with the mouse, so it stays a place on the screen; keys stay with an iteration. */
+type At = { by: "pointer"; clientX: number; clientY: number; lane: "heat" | "loss" } | { by: "keys"; row: number; iteration: number };
+
+export class Crosshair {
+  private at: At | null = null;
+  private scene: Scene | null = null;
+  private shown: { row: number; pixel: number } | null = null;
+  private readonly line = element("div", "gv-line");
+  private readonly rowBox = element("div", "gv-row-box");
+  private readonly cellBox = element("div", "gv-cell-box");
+  private readonly tooltip = new Tooltip();
+  private readonly live = element("div", "gv-live", { "aria-live": "polite" });
+  private speak: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(
+    private readonly places: Places,
+    signal: AbortSignal,
+  ) {
+    const { root, lanes, region, plot, lossLane } = places;
+    lanes.append(this.line);
+    plot.append(this.rowBox, this.cellBox);
+    root.append(this.tooltip.element, this.live);
+    for (const [target, lane] of [
+      [plot, "heat"],
+      [lossLane, "loss"],
+    ] as const) {
+      const move = (event: PointerEvent): void => {
+        this.at = { by: "pointer", clientX: event.clientX, clientY: event.clientY, lane };
+        this.refresh();
+      };
+      target.addEventListener("pointermove", move, { signal });
+      target.addEventListener("pointerdown", move, { signal });
+      target.addEventListener("pointerleave", () => this.at?.by === "pointer" && this.clear(), { signal });
+    }
+    region.addEventListener("keydown", (event) => this.onKey(event), { signal });
+    region.addEventListener("blur", () => this.at?.by === "keys" && this.clear(), { signal });
+    places.scroll.addEventListener("scroll", () => this.refresh(), { signal, passive: true });
+    signal.addEventListener("abort", () => clearTimeout(this.speak));
+    this.hide();
+  }
+
+  /** The picture was painted anew. */
+  update(scene: Scene): void {
+    this.scene = scene;
+    this.refresh();
+  }
+
+  clear(): void {
+    this.at = null;
+    clearTimeout(this.speak);
+    setText(this.live, "");
+    this.hide();
+  }
+
+  private hide(): void {
+    this.shown = null;
+    this.line.hidden = this.rowBox.hidden = this.cellBox.hidden = true;
+    this.tooltip.hide();
+  }
+
+  private refresh(): void {
+    const target = this.scene && this.at && (this.at.by === "pointer" ? this.pointed(this.scene) : this.keyed(this.scene));
+    if (target) this.show(this.scene!, target.row, target.pixel);
+    else if (this.shown) this.hide();
+  }
+
+  private pointed({ layout, pixels, dpr }: Scene): { row: number; pixel: number } | null {
+    if (this.at?.by !== "pointer") return null;
+    const { clientX, clientY, lane } = this.at;
+    const box = this.places.plot.getBoundingClientRect();
+    const pixel = Math.floor((clientX - box.left) * dpr);
+    const row = lane === "loss" ? LOSS : rowAt(layout, clientY - box.top)?.index;
+    return row !== undefined && has(pixels, pixel) ? { row, pixel } : null;
+  }
+
+  private keyed({ pixels, layout, store: { overview } }: Scene): { row: number; pixel: number } | null {
+    if (this.at?.by !== "keys" || !layout.rows.length) return null;
+    const { iteration } = this.at;
+    const row = Math.min(this.at.row, layout.rows.length - 1);
+    const edge = (iteration * pixels.width) / pixels.span;
+    // The pixel that an iteration begins in is its own or, after rounding, still the one before's.
+    const pixel = [Math.floor(edge), Math.round(edge)].find(
+      (x) => has(pixels, x) && overview.start[pixels.first[x]!]! <= iteration && iteration < overview.stop[pixels.last[x]!]!,
+    );
+    return pixel === undefined ? null : { row, pixel };
+  }
+
+  private show(scene: Scene, row: number, pixel: number): void {
+    const { store, layout, pixels, dpr } = scene;
+    const { overview } = store;
+    const [first, last] = [pixels.first[pixel]!, pixels.last[pixel]!];
+    const chips = (row === LOSS ? scene.lossChips : scene.chips[row]) ?? [];
+    const chip = chips.find((c) => c.glyph && c.right - c.left > c.to - c.from && pixel >= c.from && pixel < c.to);
+    // A chip stands for its cells: box the chip, or the box would hide its glyph.
+    const [from, to] = chip ? [chip.left, chip.right] : extent(pixels, pixel);
+    const [start, stop] = [overview.start[first]!, overview.stop[last]!];
+    const when = { start, stop, firstEpoch: store.epochOf(start), lastEpoch: store.epochOf(stop - 1) };
+    const isLoss = row === LOSS;
+    const known = isLoss || row < overview.rows - 1;
+    const cell = known ? mergeCell(overview, isLoss ? overview.rows - 1 : row, first, last) : { max: NaN, min: NaN, flags: 128 };
+    const parameter = store.parameters[row];
+    if (!isLoss && !parameter) return this.hide();
+    const description = isLoss ? describeLoss(cell, when) : describeParameter(parameter!, cell, when);
+    // The cell under the pointer may lie under the mark of another: say what that mark stands for.
+    const cover = coveredBy(chips, pixel);
+    if (cover) {
+      const iterations = [overview.start[pixels.first[cover.from]!]!, overview.stop[pixels.last[cover.to - 1]!]!] as const;
+      description.flags.push(`beside: ${wordOf(cover.look)} at ${format.iterations(...iterations)}`);
+    }
+
+    const middle = (from + to) / 2 / dpr;
+    const { root, lanes, plot, lossLane } = this.places;
+    const plotBox = plot.getBoundingClientRect();
+    const rootBox = root.getBoundingClientRect();
+    this.line.style.left = `${plotBox.left - lanes.getBoundingClientRect().left + middle}px`;
+    this.line.hidden = false;
+    // The line stops short of the cell, which is to be seen.
+    const hole = isLoss ? -1 : plotBox.top - lanes.getBoundingClientRect().top + layout.rows[row]!.top;
+    this.line.style.setProperty("--gv-hole", `${hole}px`);
+    this.rowBox.hidden = this.cellBox.hidden = isLoss;
+    const top = isLoss ? 0 : layout.rows[row]!.top;
+    this.rowBox.style.top = `${top}px`;
+    const width = Math.max(3, (to - from) / dpr);
+    this.cellBox.style.cssText = `top:${top}px;left:${middle - width / 2}px;width:${width}px`;
+    this.shown = { row, pixel };
+
+    const x = plotBox.left - rootBox.left + middle;
+    const y = isLoss ? lossLane.getBoundingClientRect().bottom - rootBox.top - 8 : plotBox.top - rootBox.top + top + PITCH / 2;
+    this.tooltip.show(description, x, y, root);
+    if (this.at?.by === "keys") this.say(description);
+  }
+
+  /** Only what keys look at is spoken, once they rest: a moving mouse would never stop talking. */
+  private say(description: Description): void {
+    clearTimeout(this.speak);
+    this.speak = setTimeout(() => setText(this.live, sentence(description)), 150);
+  }
+
+  private onKey(event: KeyboardEvent): void {
+    if (!this.scene || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { key } = event;
+    if (key === "Escape") {
+      if (!this.at) return;
+      this.clear();
+    } else {
+      const next = this.step(key, this.scene);
+      if (!next) return;
+      this.at = { by: "keys", ...next };
+      this.refresh();
+      this.reveal(next.row);
+    }
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  private step(key: string, { layout, pixels, store }: Scene): { row: number; iteration: number } | null {
+    const moves: Record<string, [number, number]> = {
+      ArrowLeft: [0, -1],
+      ArrowRight: [0, 1],
+      ArrowUp: [-1, 0],
+      ArrowDown: [1, 0],
+      PageUp: [-10, 0],
+      PageDown: [10, 0],
+      Home: [0, -Infinity],
+      End: [0, Infinity],
+    };
+    const move = moves[key];
+    if (!move || !layout.rows.length || pixels.end === 0) return null;
+    const [down, right] = move;
+    // The first key brings the crosshair to the newest cell.
+    const here = this.shown ?? { row: 0, pixel: pixels.end - 1 };
+    const row = this.shown ? Math.max(0, Math.min(layout.rows.length - 1, here.row + down)) : 0;
+    let pixel = here.pixel;
+    if (right === -Infinity) pixel = nextCell(pixels, -1, 1) ?? pixel;
+    else if (right === Infinity) pixel = pixels.end - 1;
+    else if (right && this.shown) pixel = nextCell(pixels, pixel, right) ?? pixel;
+    return { row, iteration: iterationAt(pixels, store, pixel) };
+  }
+
+  /** Scroll the lanes, not the page, so that the row is in view. */
+  private reveal(row: number): void {
+    const { scroll } = this.places;
+    const top = this.scene?.layout.rows[row]?.top ?? 0;
+    if (top < scroll.scrollTop) scroll.scrollTop = top - PITCH;
+    else if (top + PITCH > scroll.scrollTop + scroll.clientHeight) scroll.scrollTop = top + 2 * PITCH - scroll.clientHeight;
+  }
+}
+
+const has = (pixels: Pixels, pixel: number): boolean => pixel >= 0 && pixel < pixels.end && pixels.first[pixel]! <= pixels.last[pixel]!;
+
+const same = (pixels: Pixels, a: number, b: number): boolean => pixels.first[a] === pixels.first[b] && pixels.last[a] === pixels.last[b];
+
+/** The pixels [from, to) that show the same columns as this one. */
+function extent(pixels: Pixels, pixel: number): [number, number] {
+  let from = pixel;
+  let to = pixel + 1;
+  while (from > 0 && same(pixels, from - 1, pixel)) from -= 1;
+  while (to < pixels.end && same(pixels, to, pixel)) to += 1;
+  return [from, to];
+}
+
+function nextCell(pixels: Pixels, pixel: number, direction: number): number | null {
+  let x = pixel + direction;
+  while (x >= 0 && x < pixels.end && (!has(pixels, x) || (pixel >= 0 && same(pixels, x, pixel)))) x += direction;
+  return has(pixels, x) ? x : null;
+}
+
+/** An iteration that leads back to this pixel's cell. */
+function iterationAt(pixels: Pixels, store: Store, pixel: number): number {
+  const start = store.overview.start[pixels.first[pixel]!]!;
+  const inside = Math.ceil((pixel * pixels.span) / pixels.width);
+  return Math.max(start, Math.min(inside, store.overview.stop[pixels.last[pixel]!]! - 1));
+}

@@ -1,0 +1,58 @@
+// A cell in words, for the tooltip and the screen reader.
+import * as format from "./format";
+import { words } from "./looks";
+import type { Cell } from "./pixels";
+import type { Parameter } from "./store";
+import { Flag } from "./wire";
+
+export interface Description {
+  title: string;
+  /** Shape and dtype; empty for the loss. */
+  kind: string;
+  /** Iterations and epochs. */
+  when: string;
+  value: string;
+  flags: string[];
+}
+
+export interface When {
+  start: number;
+  stop: number;
+  firstEpoch: number;
+  lastEpoch: number;
+}
+
+function whenText({ start, stop, firstEpoch, lastEpoch }: When): string {
+  const epochs = firstEpoch === lastEpoch ? `epoch ${format.count(firstEpoch + 1)}` : `epochs ${format.count(firstEpoch + 1)}–${format.count(lastEpoch + 1)}`;
+  return `${format.iterations(start, stop)} · ${epochs}`;
+}
+
+function valueText(noun: string, cell: Cell): string {
+  if (!Number.isFinite(cell.max)) return "";
+  if (cell.min === cell.max) return `${noun} ${format.precise(cell.max)}`;
+  return `${noun} max ${format.precise(cell.max)}, min ${format.precise(cell.min)}`;
+}
+
+export function describeParameter(parameter: Parameter, cell: Cell, when: When): Description {
+  const several = when.stop - when.start > 1;
+  return {
+    title: parameter.name,
+    kind: `${format.shape(parameter.shape)} · ${parameter.dtype}`,
+    when: whenText(when),
+    value: valueText("norm", cell),
+    flags: words(cell.flags, several && cell.max > 0),
+  };
+}
+
+export function describeLoss(cell: Cell, when: When): Description {
+  const flags: string[] = [];
+  if (cell.flags & Flag.nan) flags.push("the loss is NaN");
+  if (cell.flags & Flag.posinf) flags.push("the loss is +inf");
+  if (cell.flags & Flag.neginf) flags.push("the loss is −inf");
+  if (cell.flags & Flag.not_recorded) flags.push("not recorded");
+  return { title: "batch loss", kind: "", when: whenText(when), value: valueText("loss", cell), flags };
+}
+
+export function sentence({ title, when, value, flags }: Description): string {
+  return [title, when.replace(" · ", ", "), value, ...flags].filter(Boolean).join(", ");
+}

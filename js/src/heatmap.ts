@@ -1,0 +1,63 @@
+// The entry: an anywidget front end (AFM). A factory, because some hosts evaluate the module once for many
+// widgets: nothing lives at the level of the module. The store belongs to the model and is shared by its views.
+import type { InitializeProps, RenderProps } from "@anywidget/types";
+import { Store } from "./store";
+import type { Model, Traits } from "./store";
+import { View } from "./view";
+import type { Buffer, ColumnsMessage } from "./wire";
+
+/** Hosts older than anywidget 0.11 give no signal and expect a function that cleans up. */
+function lifetime(signal: AbortSignal | undefined): { signal: AbortSignal; end: () => void } {
+  const own = new AbortController();
+  const end = (): void => own.abort();
+  if (signal?.aborted) end();
+  signal?.addEventListener("abort", end, { once: true });
+  return { signal: own.signal, end };
+}
+
+export default () => {
+  let store: Store | undefined;
+
+  function listen(model: Model, signal: AbortSignal): Store {
+    const made = new Store(model);
+    const onMessage = (message: ColumnsMessage, buffers: Buffer[]): void => {
+      try {
+        made.receive(message, buffers);
+      } catch (error) {
+        made.fail(error);
+      }
+    };
+    const onParameters = (): void => made.readParameters();
+    const onColours = (): void => made.readColours();
+    model.on("msg:custom", onMessage);
+    model.on("change:_parameters", onParameters);
+    model.on("change:_colours", onColours);
+    signal.addEventListener("abort", () => {
+      model.off("msg:custom", onMessage);
+      model.off("change:_parameters", onParameters);
+      model.off("change:_colours", onColours);
+    });
+    made.hello();
+    return made;
+  }
+
+  return {
+    // Here and not in render: messages sent before the widget is shown must not be lost.
+    initialize({ model, signal }: InitializeProps<Traits>) {
+      const { signal: life, end } = lifetime(signal);
+      store = listen(model, life);
+      return end;
+    },
+    render({ model, el, signal }: RenderProps<Traits>) {
+      const { signal: life, end } = lifetime(signal);
+      try {
+        store ??= listen(model, life);
+        new View(store, el, life);
+      } catch (error) {
+        // No view to show it in: a plain line must do.
+        el.textContent = `gradviz could not draw: ${error instanceof Error ? error.message : String(error)}`;
+      }
+      return end;
+    },
+  };
+};

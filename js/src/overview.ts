@@ -1,0 +1,138 @@
+// A bounded picture of a run of any length. The same algorithm as gradviz/history/overview.py, held
+// to the same golden bytes (tests/data/overview.json).
+//
+// At level n, columns in the same block of 2**n iterations are one. When there are more than the capacity, the
+// level rises. A merge keeps the largest and the smallest finite value and every flag, so one bad iteration in
+// 100,000 is never lost.
+import type { Columns } from "./wire";
+import { Flag } from "./wire";
+
+/** Columns kept. 4096 are more than a screen has pixels; 1,000 parameters then take 37 MB. */
+export const CAPACITY = 4096;
+
+export class Overview implements Columns {
+  level = 0;
+  count = 0;
+  rows: number;
+  start: Uint32Array = new Uint32Array(0);
+  stop: Uint32Array = new Uint32Array(0);
+  max: Float32Array = new Float32Array(0);
+  min: Float32Array = new Float32Array(0);
+  flags: Uint8Array = new Uint8Array(0);
+
+  constructor(
+    rows = 0,
+    readonly capacity = CAPACITY,
+  ) {
+    this.rows = rows;
+  }
+
+  /** Append columns; returns the index of the first column that is new or changed. */
+  append(columns: Columns): number {
+    if (columns.count === 0) return this.count;
+    // Parameters may be added during a run.
+    const grows = columns.rows > this.rows;
+    if (grows) this.growRows(columns.rows);
+    else if (columns.rows < this.rows) columns = withRows(columns, this.rows);
+    const { count, rows } = this;
+    this.reserve(count + columns.count);
+    this.start.set(columns.start, count);
+    this.stop.set(columns.stop, count);
+    this.max.set(columns.max, count * rows);
+    this.min.set(columns.min, count * rows);
+    this.flags.set(columns.flags, count * rows);
+    this.count += columns.count;
+    const last = Math.max(0, count - 1);
+    let from = count > 0 && this.inOneBlock(last, count) ? last : count;
+    this.merge(from);
+    while (this.count > this.capacity) {
+      this.level += 1;
+      this.merge(0);
+      from = 0;
+    }
+    return grows ? 0 : from;
+  }
+
+  /** Go on at the level that wide columns (of a picture made elsewhere) were merged at. */
+  adoptLevel(): void {
+    let widest = 1;
+    for (let c = 0; c < this.count; c++) widest = Math.max(widest, this.stop[c]! - this.start[c]!);
+    this.level = Math.max(this.level, Math.min(31, Math.floor(Math.log2(widest))));
+  }
+
+  private inOneBlock(a: number, b: number): boolean {
+    return this.start[a]! >>> this.level === this.start[b]! >>> this.level;
+  }
+
+  /** Merge what shares a block, from column `first` on. */
+  private merge(first: number): void {
+    const { rows, start, stop, max, min, flags } = this;
+    let to = first;
+    for (let from = first + 1; from < this.count; from++) {
+      if (!this.inOneBlock(from, to)) {
+        to += 1;
+        if (to === from) continue;
+        start[to] = start[from]!;
+        stop[to] = stop[from]!;
+        for (const cells of [max, min, flags]) cells.copyWithin(to * rows, from * rows, (from + 1) * rows);
+        continue;
+      }
+      stop[to] = stop[from]!;
+      for (let r = 0, a = to * rows, b = from * rows; r < rows; r++, a++, b++) {
+        // A comparison with NaN is false: the finite one of the two stays, NaN only if both are.
+        if (max[b]! > max[a]! || Number.isNaN(max[a])) max[a] = max[b]!;
+        if (min[b]! < min[a]! || Number.isNaN(min[a])) min[a] = min[b]!;
+        flags[a]! |= flags[b]!;
+      }
+    }
+    this.count = Math.min(this.count, to + 1);
+  }
+
+  private growRows(rows: number): void {
+    const wide = withRows(this, rows);
+    this.rows = rows;
+    this.start = wide.start;
+    this.stop = wide.stop;
+    this.max = wide.max;
+    this.min = wide.min;
+    this.flags = wide.flags;
+  }
+
+  private reserve(count: number): void {
+    if (count <= this.start.length) return;
+    const size = Math.max(count, Math.min(2 * this.start.length, this.capacity + 64), 64);
+    const grow = <T extends Uint32Array | Float32Array | Uint8Array>(to: T, from: T): T => {
+      to.set(from);
+      return to;
+    };
+    this.start = grow(new Uint32Array(size), this.start);
+    this.stop = grow(new Uint32Array(size), this.stop);
+    this.max = grow(new Float32Array(size * this.rows), this.max);
+    this.min = grow(new Float32Array(size * this.rows), this.min);
+    this.flags = grow(new Uint8Array(size * this.rows), this.flags);
+  }
+}
+
+/** The same columns with more parameters: those that came later were not recorded. The loss stays last. */
+export function withRows(columns: Columns, rows: number): Columns {
+  const { count, start, stop } = columns;
+  const old = columns.rows;
+  const wide: Columns = {
+    count,
+    rows,
+    start: start.slice(0, count),
+    stop: stop.slice(0, count),
+    max: new Float32Array(count * rows).fill(NaN),
+    min: new Float32Array(count * rows).fill(NaN),
+    flags: new Uint8Array(count * rows).fill(Flag.not_recorded),
+  };
+  for (let c = 0; c < count; c++) {
+    if (old === 0) continue;
+    for (const name of ["max", "min", "flags"] as const) {
+      const from = columns[name].subarray(c * old, (c + 1) * old);
+      wide[name].set(from.subarray(0, old - 1), c * rows);
+      wide[name][(c + 1) * rows - 1] = from[old - 1]!;
+    }
+  }
+  return wide;
+}

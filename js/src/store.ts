@@ -1,0 +1,186 @@
+// What a widget knows: one store per model, shared by all its views.
+//
+// The kernel is deaf while a cell trains, so nothing here waits for an answer: after a gap in `seq` the
+// store asks for the whole picture and goes on with what it gets, leaving a hole.
+import type { AnyModel } from "@anywidget/types";
+import type { Domain } from "./colour";
+import { pixelTable, widen } from "./colour";
+import { Overview } from "./overview";
+import type { Buffer, Columns, ColumnsMessage, Run } from "./wire";
+import { Flag, decodeColumns, decodeEpochs, decodeMetrics } from "./wire";
+
+export interface Parameter {
+  name: string;
+  dtype: string;
+  shape: number[];
+}
+
+/** The synced traits. Type, not interface: an AFM model wants an index signature. */
+export type Traits = {
+  _parameters: Parameter[];
+  _colours: DataView | null;
+};
+
+export type Model = AnyModel<Traits>;
+
+/** What changed. Columns come with the index of the first one that is new. */
+export type Change = { kind: "columns"; from: number } | { kind: "parameters" } | { kind: "colours" } | { kind: "notice" };
+
+/** First wait before asking again; doubled each time, since every question may be answered with the whole picture. */
+const ASK_AGAIN_MS = 5000;
+
+const WAITING: Run = {
+  status: "idle",
+  epoch: 0,
+  epochs: null,
+  iteration: 0,
+  iterations: null,
+  left_s: null,
+  metric_names: [],
+  message: null,
+};
+
+export class Store {
+  parameters: Parameter[] = [];
+  table = pixelTable(new Uint8Array(0));
+  overview = new Overview();
+  domain: Domain | null = null;
+  /** OR of every flag seen so far, by parameter. */
+  seen: Uint8Array = new Uint8Array(0);
+  run: Run = WAITING;
+  metrics: Float64Array = new Float64Array(0);
+  epochs: number[] = [];
+  /** The batch loss of the newest iteration; null before the first. */
+  loss: number | null = null;
+  lossFlags = 0;
+  /** The last message before a gap, or the newest. */
+  seq = 0;
+  newest = 0;
+  catchingUp = false;
+  /** Our own failure, in a line. */
+  error: string | null = null;
+
+  private readonly listeners = new Set<(change: Change) => void>();
+  private askedAt = -Infinity;
+  private askAfter = ASK_AGAIN_MS;
+
+  constructor(private readonly model: Model) {
+    this.readParameters();
+    this.readColours();
+  }
+
+  subscribe(listener: (change: Change) => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  hello(): void {
+    this.askedAt = performance.now();
+    this.model.send({ kind: "hello", have: this.seq });
+  }
+
+  readParameters(): void {
+    this.parameters = this.model.get("_parameters") ?? [];
+    this.notify({ kind: "parameters" });
+  }
+
+  readColours(): void {
+    const bytes = this.model.get("_colours");
+    const rgb = bytes ? new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength) : new Uint8Array(0);
+    this.table = pixelTable(rgb);
+    this.notify({ kind: "colours" });
+  }
+
+  fail(error: unknown): void {
+    this.error = error instanceof Error ? error.message : String(error);
+    this.notify({ kind: "notice" });
+  }
+
+  receive(message: ColumnsMessage, buffers: readonly Buffer[]): void {
+    if (message?.kind !== "columns") return;
+    if (buffers.length !== 3) throw new Error(`a message brought ${buffers.length} buffers instead of 3`);
+    const [columns, metrics, epochs] = buffers as [Buffer, Buffer, Buffer];
+    // A message that the whole picture already holds.
+    if (!message.fresh && message.seq <= this.newest) return;
+    const decoded = decodeColumns(columns);
+    if (message.fresh) this.restart();
+    else this.noticeGap(message.seq);
+    this.newest = message.seq;
+    if (!this.catchingUp) this.seq = message.seq;
+    this.run = message.run;
+    this.metrics = decodeMetrics(metrics);
+    for (const start of decodeEpochs(epochs)) this.epochs.push(start);
+    const from = this.append(decoded);
+    if (message.fresh) this.overview.adoptLevel();
+    this.error = null;
+    this.notify({ kind: "columns", from: message.fresh ? 0 : from });
+  }
+
+  /** The epoch (0-based) of an iteration. */
+  epochOf(iteration: number): number {
+    let lo = 0;
+    let hi = this.epochs.length;
+    while (lo < hi) {
+      const middle = (lo + hi) >> 1;
+      if (this.epochs[middle]! <= iteration) lo = middle + 1;
+      else hi = middle;
+    }
+    return this.firstEpoch + Math.max(0, lo - 1);
+  }
+
+  /** The number (0-based) of the first epoch in `epochs`: 0, unless messages were missed. */
+  get firstEpoch(): number {
+    return this.catchingUp ? Math.max(0, this.run.epoch + 1 - this.epochs.length) : 0;
+  }
+
+  private restart(): void {
+    this.overview = new Overview();
+    this.domain = null;
+    this.seen = new Uint8Array(0);
+    this.epochs = [];
+    this.loss = null;
+    this.catchingUp = false;
+    this.askAfter = ASK_AGAIN_MS;
+  }
+
+  private noticeGap(seq: number): void {
+    if (seq !== this.newest + 1) this.catchingUp = true;
+    if (!this.catchingUp || performance.now() - this.askedAt < this.askAfter) return;
+    this.askAfter *= 2;
+    this.hello();
+  }
+
+  private append(columns: Columns): number {
+    const from = this.overview.append(columns);
+    if (columns.count) this.survey(columns);
+    return from;
+  }
+
+  private survey({ rows, count, max, min, flags }: Columns): void {
+    if (rows - 1 > this.seen.length) {
+      // Parameters that come later were not recorded before.
+      const seen = new Uint8Array(rows - 1).fill(this.seen.length ? Flag.not_recorded : 0);
+      seen.set(this.seen);
+      this.seen = seen;
+    }
+    let largest = 0;
+    let smallest = Infinity;
+    for (let c = 0, i = 0; c < count; c++) {
+      for (let r = 0; r < rows; r++, i++) {
+        if (r === rows - 1) continue; // the loss has its own lane
+        this.seen[r]! |= flags[i]!;
+        // Comparisons with NaN are false; zero has no logarithm.
+        if (max[i]! > largest) largest = max[i]!;
+        if (min[i]! > 0 && min[i]! < smallest) smallest = min[i]!;
+        if (max[i]! > 0 && max[i]! < smallest) smallest = max[i]!;
+      }
+    }
+    if (largest > 0 && largest < Infinity) this.domain = widen(this.domain, smallest, largest);
+    this.loss = max[count * rows - 1]!;
+    this.lossFlags = flags[count * rows - 1]!;
+  }
+
+  private notify(change: Change): void {
+    for (const listener of this.listeners) listener(change);
+  }
+}

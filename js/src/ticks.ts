@@ -1,0 +1,78 @@
+// Where the axis has ticks and labels, so that labels never collide.
+import { ticks } from "d3-array";
+import { count } from "./format";
+
+export interface Tick {
+  /** Css pixels from the left edge. */
+  x: number;
+  /** Empty: a tick without a label. */
+  label: string;
+  /** Left edge of the label's text. */
+  left: number;
+}
+
+/** Css pixels kept free between two labels, and between two ticks. */
+const AIR = 10;
+const TICK_AIR = 5;
+
+type Measure = (text: string) => number;
+
+export function iterationTicks(span: number, width: number, measure: Measure): Tick[] {
+  const placed: Tick[] = [];
+  // A label every 80 pixels or so, as many as numbers of this size leave room for.
+  const wanted = Math.max(2, Math.floor(width / Math.max(80, measure(count(span)) + 3 * AIR)));
+  let free = -Infinity;
+  for (const value of ticks(0, span, wanted)) {
+    if (!Number.isInteger(value)) continue;
+    const label = count(value);
+    const x = (value / span) * width;
+    const size = measure(label);
+    const left = Math.max(0, Math.min(width - size, x - size / 2));
+    if (left < free) continue;
+    placed.push({ x, label, left });
+    free = left + size + AIR;
+  }
+  return placed;
+}
+
+/** Steps of 1, 2, 5, 10, 20 ... until the labels have room. */
+function* steps(): Generator<number> {
+  for (let ten = 1; ; ten *= 10) yield* [ten, 2 * ten, 5 * ten];
+}
+
+/** Epoch starts: a tick each while there is room, and labels 1 2 3, or 1 3 5, or 1 5 10, or 1 10 20 ... */
+export function epochTicks(starts: ArrayLike<number>, firstEpoch: number, span: number, width: number, measure: Measure): Tick[] {
+  for (const step of steps()) {
+    const placed = tryStep(step);
+    if (placed) return placed;
+  }
+  return [];
+
+  function tryStep(step: number): Tick[] | null {
+    const placed: Tick[] = [];
+    let labels = 0;
+    let free = -Infinity;
+    let lastTick = -Infinity;
+    for (let i = 0; i < starts.length; i++) {
+      const number = firstEpoch + i + 1;
+      const x = (starts[i]! / span) * width;
+      const left = x + 4;
+      const text = i === 0 ? `epoch ${count(number)}` : count(number);
+      const right = left + measure(text);
+      let labelled = i === 0 || (step <= 2 ? i % step === 0 : number % step === 0);
+      if (labelled && left < free) {
+        // Larger steps make room. Only the 5 or 10 beside the wide "epoch 1" simply goes without.
+        if (labels > 1 || step <= 2) return null;
+        labelled = false;
+      }
+      labelled &&= right <= width;
+      if (!labelled && (x - lastTick < TICK_AIR || x < free - AIR)) continue;
+      placed.push({ x, label: labelled ? text : "", left });
+      lastTick = x;
+      if (!labelled) continue;
+      labels += 1;
+      free = right + AIR;
+    }
+    return placed;
+  }
+}

@@ -1,0 +1,70 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { describeLoss, describeParameter, sentence } from "../src/describe";
+import { count, duration, glance, iterations, powerOfTen, precise, shape, shortDtype } from "../src/format";
+import { epochText, fraction, iterationText } from "../src/head";
+import { noteText } from "../src/legend";
+import type { Run } from "../src/wire";
+
+test("thousands are separated", () => {
+  assert.deepEqual([0, 999, 1000, 1284, 1234567].map(count), ["0", "999", "1,000", "1,284", "1,234,567"]);
+});
+
+test("a glance is three digits", () => {
+  assert.deepEqual([0.2143, 0.95, 12.34, 999.7, 1234.4, 0].map(glance), ["0.214", "0.950", "12.3", "1,000", "1,234", "0"]);
+  assert.deepEqual([-2.5, 1.234e-5, 7e9].map(glance), ["-2.50", "1.23e-5", "7.00e9"]);
+  assert.deepEqual([NaN, Infinity, -Infinity].map(glance), ["NaN", "+inf", "−inf"]);
+});
+
+test("a precise value is four digits, and clamped ends say so", () => {
+  assert.deepEqual([2.134e-3, 3.41, 73.9, 12345.6, 2.5e7, 0].map(precise), ["2.134e-3", "3.410", "73.90", "12,346", "2.500e7", "0"]);
+  assert.equal(precise(Math.fround(1.4e-45)), "≤ 1.4e-45");
+  assert.equal(precise(Math.fround(3.4028235e38)), "≥ 3.4e38");
+});
+
+test("times, powers, shapes, dtypes", () => {
+  assert.deepEqual([0, 42.4, 61, 3723].map(duration), ["0:00", "0:42", "1:01", "1:02:03"]);
+  assert.deepEqual([-8, 0, 12].map(powerOfTen), ["10⁻⁸", "10⁰", "10¹²"]);
+  assert.deepEqual([shape([64, 128]), shape([1024]), shape([])], ["64 × 128", "1,024", "scalar"]);
+  assert.deepEqual(
+    ["float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "complex64", "quint"].map(shortDtype),
+    ["f32", "bf16", "f16", "f64", "f8", "c64", "quint"],
+  );
+  assert.equal(iterations(128, 129), "iteration 128");
+  assert.equal(iterations(1128, 1132), "iterations 1,128–1,131");
+});
+
+const run: Run = { status: "training", epoch: 3, epochs: 6, iteration: 1284, iterations: 2106, left_s: 42, metric_names: [], message: null };
+
+test("the head line says where the run stands", () => {
+  assert.equal(epochText(run), "epoch 4 of 6");
+  assert.equal(iterationText(run), "iteration 1,284 of 2,106 · 0:42 left");
+  assert.equal(iterationText({ ...run, status: "failed", iterations: null }), "iteration 1,284");
+  assert.equal(epochText({ ...run, status: "idle", iteration: 0 }), "");
+});
+
+test("progress is by iterations, else by epochs, else unknown", () => {
+  assert.equal(fraction({ ...run, iteration: 1053 }), 0.5);
+  assert.equal(fraction({ ...run, iterations: null }), 0.5);
+  assert.equal(fraction({ ...run, iterations: null, epochs: null }), null);
+  assert.equal(fraction({ ...run, iterations: null, epochs: null, status: "completed" }), 1);
+});
+
+test("the note says how many iterations are seen as one", () => {
+  assert.equal(noteText(0, 1), "");
+  assert.equal(noteText(2, 4), "1 column = 4 iterations (max)");
+  assert.equal(noteText(0, 3), "1 column = up to 3 iterations (max)");
+});
+
+test("a cell in words", () => {
+  const parameter = { name: "encoder.0.weight", dtype: "bfloat16", shape: [64, 64] };
+  const one = describeParameter(parameter, { max: 2.134e-3, min: 2.134e-3, flags: 0 }, { start: 128, stop: 129, firstEpoch: 0, lastEpoch: 0 });
+  assert.deepEqual(one, { title: "encoder.0.weight", kind: "64 × 64 · bfloat16", when: "iteration 128 · epoch 1", value: "norm 2.134e-3", flags: [] });
+  const merged = describeParameter(parameter, { max: 2, min: 1, flags: 33 }, { start: 128, stop: 132, firstEpoch: 0, lastEpoch: 1 });
+  assert.equal(merged.when, "iterations 128–131 · epochs 1–2");
+  assert.equal(merged.value, "norm max 2.000, min 1.000");
+  assert.deepEqual(merged.flags, ["NaN in the gradient", "frozen (in part)"]);
+  assert.equal(sentence(one), "encoder.0.weight, iteration 128, epoch 1, norm 2.134e-3");
+  const loss = describeLoss({ max: NaN, min: NaN, flags: 1 }, { start: 7, stop: 8, firstEpoch: 0, lastEpoch: 0 });
+  assert.deepEqual([loss.value, loss.flags], ["", ["the loss is NaN"]]);
+});

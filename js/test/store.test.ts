@@ -1,0 +1,89 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Model } from "../src/store";
+import { Store } from "../src/store";
+import type { ColumnsMessage, Run } from "../src/wire";
+import type { Column } from "./encode";
+import { encode, singles } from "./encode";
+
+const run: Run = { status: "training", epoch: 0, epochs: null, iteration: 0, iterations: null, left_s: null, metric_names: [], message: null };
+
+function open() {
+  const sent: { kind: string; have: number }[] = [];
+  const model = { get: (name: string) => (name === "_parameters" ? [] : null), send: (content: never) => sent.push(content) };
+  const store = new Store(model as unknown as Model);
+  store.hello();
+  const receive = (seq: number, columns: Column[], rows: number, more: Partial<ColumnsMessage> = {}, epochs: number[] = []): void =>
+    store.receive({ kind: "columns", seq, fresh: false, run, ...more }, [
+      encode(columns, rows),
+      new Uint8Array(0),
+      new Uint8Array(Uint32Array.from(epochs).buffer),
+    ]);
+  return { store, sent, receive };
+}
+
+test("it says hello, and nothing else while nothing is missing", () => {
+  const { store, sent, receive } = open();
+  receive(1, singles([[1, 0.5]]), 2);
+  receive(2, singles([[2, 0.4]], 1), 2);
+  assert.deepEqual(sent, [{ kind: "hello", have: 0 }]);
+  assert.equal(store.overview.count, 2);
+  assert.equal(store.loss, Math.fround(0.4));
+  assert.equal(store.catchingUp, false);
+});
+
+test("after a gap it goes on, asks without flooding, and a fresh message heals it", () => {
+  const { store, sent, receive } = open();
+  receive(1, singles([[1, 1]]), 2);
+  receive(5, singles([[1, 1]], 4), 2);
+  receive(6, singles([[1, 1]], 5), 2);
+  assert.equal(store.catchingUp, true);
+  assert.equal(store.seq, 1, "what we have is what came before the gap");
+  assert.equal(store.overview.count, 3);
+  assert.equal(sent.length, 1, "hello went out moments ago");
+  receive(6, singles([[1, 1], [1, 1], [1, 1], [1, 1], [1, 1], [1, 1]]), 2, { fresh: true });
+  assert.equal(store.catchingUp, false);
+  assert.equal(store.overview.count, 6);
+  receive(7, singles([[1, 1]], 6), 2);
+  assert.equal(store.seq, 7);
+});
+
+test("what the whole picture holds is not appended twice", () => {
+  const { store, receive } = open();
+  receive(3, singles([[1, 1], [1, 1], [1, 1]]), 2, { fresh: true });
+  receive(3, singles([[1, 1]], 2), 2);
+  assert.equal(store.overview.count, 3);
+});
+
+test("the colour domain knows finite positive parameters only, and starts anew with a fresh message", () => {
+  const { store, receive } = open();
+  receive(1, [{ start: 0, stop: 1, max: [5e-3, 0, NaN, 1e9], min: [2e-6, 0, NaN, 1e9], flags: [0, 8, 1, 0] }], 4);
+  assert.deepEqual(store.domain, { lo: -6, hi: -2 });
+  receive(2, singles([[50, 1, 1, 1]]), 4, { fresh: true });
+  assert.deepEqual(store.domain, { lo: -1, hi: 2 });
+});
+
+test("parameters may be added during a run", () => {
+  const { store, receive } = open();
+  receive(1, singles([[1, 0.5]]), 2);
+  receive(2, singles([[1, 2, 0.4]], 1), 3);
+  assert.deepEqual([...store.overview.flags.subarray(0, 6)], [0, 128, 0, 0, 0, 0]);
+  assert.equal(store.overview.max[2], 0.5);
+});
+
+test("epochs are found by their starts, also by a page that came late", () => {
+  const { store, receive } = open();
+  receive(1, [], 1, {}, [0, 10]);
+  receive(2, [], 1, {}, [20]);
+  assert.deepEqual([0, 9, 10, 25].map((i) => store.epochOf(i)), [0, 0, 1, 2]);
+  const late = open();
+  late.receive(9, singles([[1]], 30), 1, { run: { ...run, epoch: 3 } }, [30]);
+  assert.equal(late.store.epochOf(31), 3);
+});
+
+test("messages of another kind are not ours", () => {
+  const { store } = open();
+  store.receive({ kind: "other" } as unknown as ColumnsMessage, []);
+  assert.equal(store.newest, 0);
+  assert.throws(() => store.receive({ kind: "columns", seq: 1, fresh: false, run }, []), /0 buffers instead of 3/);
+});
