@@ -10,18 +10,12 @@ export interface Domain {
 const NARROWEST = 3;
 const WIDEST = 12;
 
-/** The domain of values between min and max (> 0), never narrower than the one before. */
-export function widen(before: Domain | null, min: number, max: number): Domain | null {
-  if (!(min > 0) || !(max > 0)) return before;
-  let hi = Math.ceil(Math.log10(max)) + 0; // not -0
-  let lo = Math.floor(Math.log10(min));
-  if (hi - lo < NARROWEST) lo = hi - NARROWEST;
-  if (before) {
-    hi = Math.max(hi, before.hi);
-    lo = Math.min(lo, before.lo);
-  }
-  if (hi - lo > WIDEST) lo = hi - WIDEST;
-  return { lo, hi };
+/** The domain of values between min and max (> 0): a function of the two alone, so that a run always looks the same. */
+export function domainOf(min: number, max: number): Domain | null {
+  if (!(min > 0) || !(max > 0) || max === Infinity) return null;
+  const hi = Math.ceil(Math.log10(max)) + 0; // not -0
+  const lo = Math.floor(Math.log10(min));
+  return { lo: Math.min(Math.max(lo, hi - WIDEST), hi - NARROWEST), hi };
 }
 
 export function colourIndex(value: number, { lo, hi }: Domain): number {

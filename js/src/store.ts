@@ -4,7 +4,7 @@
 // store asks for the whole picture and goes on with what it gets, leaving a hole.
 import type { AnyModel } from "@anywidget/types";
 import type { Domain } from "./colour";
-import { pixelTable, widen } from "./colour";
+import { domainOf, pixelTable } from "./colour";
 import { Overview } from "./overview";
 import type { Buffer, Columns, ColumnsMessage, Run } from "./wire";
 import { Flag, decodeColumns, decodeEpochs, decodeMetrics } from "./wire";
@@ -45,6 +45,8 @@ export class Store {
   table = pixelTable(new Uint8Array(0));
   overview = new Overview();
   domain: Domain | null = null;
+  private smallest = Infinity;
+  private largest = 0;
   /** OR of every flag seen so far, by parameter. */
   seen: Uint8Array = new Uint8Array(0);
   run: Run = WAITING;
@@ -136,6 +138,8 @@ export class Store {
   private restart(): void {
     this.overview = new Overview();
     this.domain = null;
+    this.smallest = Infinity;
+    this.largest = 0;
     this.seen = new Uint8Array(0);
     this.epochs = [];
     this.loss = null;
@@ -163,8 +167,7 @@ export class Store {
       seen.set(this.seen);
       this.seen = seen;
     }
-    let largest = 0;
-    let smallest = Infinity;
+    let { smallest, largest } = this;
     for (let c = 0, i = 0; c < count; c++) {
       for (let r = 0; r < rows; r++, i++) {
         if (r === rows - 1) continue; // the loss has its own lane
@@ -175,7 +178,9 @@ export class Store {
         if (max[i]! > 0 && max[i]! < smallest) smallest = max[i]!;
       }
     }
-    if (largest > 0 && largest < Infinity) this.domain = widen(this.domain, smallest, largest);
+    this.smallest = smallest;
+    this.largest = largest;
+    this.domain = domainOf(smallest, largest);
     this.loss = max[count * rows - 1]!;
     this.lossFlags = flags[count * rows - 1]!;
   }

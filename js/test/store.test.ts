@@ -59,7 +59,9 @@ test("the colour domain knows finite positive parameters only, and starts anew w
   const { store, receive } = open();
   receive(1, [{ start: 0, stop: 1, max: [5e-3, 0, NaN, 1e9], min: [2e-6, 0, NaN, 1e9], flags: [0, 8, 1, 0] }], 4);
   assert.deepEqual(store.domain, { lo: -6, hi: -2 });
-  receive(2, singles([[50, 1, 1, 1]]), 4, { fresh: true });
+  receive(2, singles([[1, 1, 1, 1]], 1), 4);
+  assert.deepEqual(store.domain, { lo: -6, hi: 0 });
+  receive(3, singles([[50, 1, 1, 1]]), 4, { fresh: true });
   assert.deepEqual(store.domain, { lo: -1, hi: 2 });
 });
 

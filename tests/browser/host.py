@@ -1,0 +1,75 @@
+"""The built widget in the smallest page that can hold it (host.html): no Jupyter, no kernel, milliseconds."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from playwright.sync_api import Locator, Page, Route
+
+from gradviz.history.overview import Columns
+from gradviz.widgets.colours import VIRIDIS
+from gradviz.widgets.wire import pack
+
+from .traffic import Traffic
+
+PROJECT = Path(__file__).parents[2]
+# Answered from the project's files by the browser driver; no such machine exists.
+ORIGIN = "http://host.test"
+
+
+class Host:
+    """A page with one widget, fed the way Python feeds it."""
+
+    def __init__(self, page: Page, theme: str = "light", width: int | None = None) -> None:
+        self.page = page
+        self.traffic = Traffic(page, ORIGIN)
+        page.route(f"{ORIGIN}/**", _serve)
+        page.goto(f"{ORIGIN}/tests/browser/host.html?theme={theme}&width={width or ''}")
+        page.evaluate("host.ready")
+        self._seq = 0
+        self._iterations = 0
+
+    @property
+    def widget(self) -> Locator:
+        return self.page.locator(".gv-heatmap").first
+
+    def start(self, names: Sequence[str]) -> None:
+        """Show a widget for parameters of these names."""
+        parameters = [{"name": name, "dtype": "float32", "shape": [64, 32]} for name in names]
+        self.page.evaluate("about => host.start(about)", {"parameters": parameters, "colours": _base64(bytes(VIRIDIS))})
+
+    def send(self, norms: npt.ArrayLike, flags: npt.ArrayLike, **run: Any) -> None:
+        """Iterations that are new: `norms` and `flags` are [iterations, parameters + 1], the loss last."""
+        values = np.asarray(norms, dtype=np.float32)
+        start = self._iterations + np.arange(len(values), dtype=np.uint32)
+        columns = Columns(start, start + 1, values, values, np.asarray(flags, dtype=np.uint8))
+        self._iterations += len(values)
+        self._seq += 1
+        about = {
+            "status": "training",
+            "epoch": 0,
+            "epochs": 1,
+            "iteration": self._iterations,
+            "iterations": None,
+            "left_s": None,
+            "metric_names": ["loss"],
+            "message": None,
+        }
+        content = {"kind": "columns", "seq": self._seq, "fresh": self._seq == 1, "run": about | run}
+        metrics, epochs = np.array([values[-1, -1]], "<f8"), np.array([0] if self._seq == 1 else [], "<u4")
+        buffers = [_base64(part) for part in (pack(columns), metrics.tobytes(), epochs.tobytes())]
+        self.page.evaluate("([content, buffers]) => host.send(content, buffers)", [content, buffers])
+
+
+def _serve(route: Route) -> None:
+    path = route.request.url.removeprefix(ORIGIN + "/").partition("?")[0]
+    route.fulfill(path=PROJECT / path)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,164 @@
+"""What the heatmap shows for every kind of cell: by pixel, in words, and to somebody who sees no colours."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser
+
+from gradviz.widgets.colours import VIRIDIS
+
+from . import colours, contrast, looks, pixels
+from .host import Host
+from .lab import Theme
+
+pytestmark = pytest.mark.browser
+
+OpenHost = Callable[..., Host]
+
+FLAGS = {"value": 0, "nan": 1, "posinf": 2, "neginf": 4, "zero": 8, "unused": 16, "frozen": 32}
+HALF, WHOLE = 40, 80  # the marks fill the second half of the picture
+EVIL = "<img src=x onerror=document.title='run'>.weight"
+# Share of a row's pixels that must differ in brightness between two looks; two of one brightness differ
+# nowhere. The closest are the dots of "unused" and a norm as bright as the ground they are on: 2.4 %.
+DIFFERENT = 0.01
+
+
+@pytest.fixture
+def host(browser: Browser) -> Iterator[OpenHost]:
+    """`host(theme=, width=, scale=)`: the mini page, without a widget yet."""
+    contexts = []
+
+    def open_host(*, theme: Theme = "light", width: int | None = None, scale: float = 1) -> Host:
+        contexts.append(browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=scale))
+        return Host(contexts[-1].new_page(), theme, width)
+
+    yield open_host
+    for context in contexts:
+        context.close()
+
+
+def show_all_looks(page: Host) -> None:
+    """A row for each look: half a run of ordinary norms, then the look."""
+    names = [*FLAGS, EVIL]
+    page.start(names)
+    norms = np.full((WHOLE, len(names) + 1), 0.05, dtype=np.float32)
+    flags = np.zeros_like(norms, dtype=np.uint8)
+    for row, (look, flag) in enumerate(FLAGS.items()):
+        flags[HALF:, row] = flag
+        norms[HALF:, row] = {"value": 0.05, "zero": 0.0}.get(look, np.nan)
+    page.send(norms, flags, iterations=WHOLE)
+    pixels.wait_painted(page.widget, WHOLE, 10)
+
+
+@pytest.mark.case("W05")
+@pytest.mark.parametrize("scale", [1, 2])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_kind_of_cell_looks_different_without_its_colour(host: OpenHost, theme: Theme, scale: float) -> None:
+    page = host(theme=theme, scale=scale)
+    show_all_looks(page)
+    rows = {look: looks.row(page.widget, look, 0.55, 0.95) for look in FLAGS}
+    alike = {
+        (one, other): looks.difference(rows[one], rows[other])
+        for one, other in itertools.combinations(FLAGS, 2)
+        if looks.difference(rows[one], rows[other]) < DIFFERENT
+    }
+    assert not alike, f"looks that differ in less than {DIFFERENT:.0%} of their pixels: {alike}"
+    picture = pixels.grab(page.widget)
+    assert len({picture.rows[look][picture.x_of(60)].tobytes() for look in ("value", "nan", "zero")}) == 3
+    page.traffic.assert_clean()
+    assert not page.traffic.warnings
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_single_bad_iteration_in_100_000_stays_visible(host: OpenHost, theme: Theme) -> None:
+    page = host(theme=theme)
+    names = ["healthy", "nan", "posinf", "neginf"]
+    page.start(names)
+    bad = 77_777
+    for first in range(0, 100_000, 10_000):
+        norms = np.full((10_000, len(names) + 1), 0.05, dtype=np.float32)
+        flags = np.zeros_like(norms, dtype=np.uint8)
+        if first <= bad < first + 10_000:
+            norms[bad - first, 1:4] = np.nan
+            flags[bad - first, 1:4] = [FLAGS[name] for name in names[1:]]
+        page.send(norms, flags, iterations=100_000)
+    pixels.wait_painted(page.widget, 100_000, 20)
+    around = {name: looks.row(page.widget, name, bad / 1e5 - 0.01, bad / 1e5 + 0.01) for name in names}
+    for one, other in itertools.combinations(names, 2):
+        assert looks.difference(around[one], around[other]) > DIFFERENT, (one, other)
+    elsewhere = {name: looks.row(page.widget, name, 0.2, 0.7) for name in names}
+    assert all(looks.difference(elsewhere["healthy"], row) == 0 for row in elsewhere.values())
+
+
+def test_values_have_their_colours_at_any_width_and_scale(host: OpenHost) -> None:
+    draw = np.random.default_rng(0)
+    norms = np.exp(draw.normal(-4, 4, size=(700, 5))).astype(np.float32)
+    names = ["a.weight", "a.bias", "b.weight", "b.bias"]
+    frame = pd.DataFrame(norms[:, :4], columns=names)
+    for scale, width in [(1, None), (2, None), (1.5, 700), (1, 340)]:
+        page = host(width=width, scale=scale)
+        page.start(names)
+        page.send(norms, np.zeros_like(norms))
+        pixels.wait_painted(page.widget, 700, 10)
+        picture = pixels.grab(page.widget)
+        assert picture.span == 1024, "The axis of a run of unknown length ends at a power of two."
+        colours.assert_domain(picture, frame)
+        everywhere = [(parameter, iteration) for parameter in picture.rows for iteration in range(700)]
+        colours.assert_cells(picture, frame, VIRIDIS, everywhere)
+
+
+WORDS = {
+    "value": r"norm 0\.0?50*\b|norm 5(\.0+)?e-0?2",
+    "nan": "NaN",
+    "posinf": r"\+inf",
+    "neginf": "[-−]inf",
+    "zero": "zero|norm 0",
+    "unused": "unused",
+    "frozen": "frozen",
+}
+
+
+@pytest.mark.parametrize("look", FLAGS)
+def test_a_tooltip_says_what_a_cell_is(host: OpenHost, look: str) -> None:
+    page = host()
+    show_all_looks(page)
+    text = _tooltip(page, look, 60)
+    assert look in text
+    assert "60" in text
+    assert re.search(WORDS[look], text), text
+
+
+@pytest.mark.parametrize("width", [None, 340])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_all_text_can_be_read(host: OpenHost, theme: Theme, width: int | None) -> None:
+    page = host(theme=theme, width=width)
+    show_all_looks(page)
+    _tooltip(page, "nan", 60)
+    contrast.assert_readable(page.widget)
+
+
+def test_a_name_that_looks_like_html_stays_text(host: OpenHost) -> None:
+    page = host()
+    show_all_looks(page)
+    assert EVIL in _tooltip(page, EVIL, 60)
+    assert page.widget.locator("img").count() == 0
+    assert page.page.title() != "run"
+    page.traffic.assert_clean()
+
+
+def _tooltip(page: Host, parameter: str, iteration: int) -> str:
+    """Point at a cell and read what is said about it."""
+    picture = pixels.grab(page.widget)
+    heat = page.widget.locator("canvas.gv-heat").bounding_box()
+    assert heat is not None
+    x = heat["x"] + (picture.x_of(iteration) + 0.5) * heat["width"] / picture.width
+    page.page.mouse.move(x, looks.middle(page.widget, parameter))
+    tooltip = page.widget.locator(".gv-tooltip")
+    tooltip.wait_for(state="visible")
+    return tooltip.inner_text()
