@@ -66,7 +66,7 @@ export function epochTicks(starts: ArrayLike<number>, firstEpoch: number, span: 
         labelled = false;
       }
       labelled &&= right <= width;
-      if (!labelled && (x - lastTick < TICK_AIR || x < free - AIR)) continue;
+      if (!labelled && (x - lastTick < TICK_AIR || x < free - AIR + TICK_AIR)) continue;
       placed.push({ x, label: labelled ? text : "", left });
       lastTick = x;
       if (!labelled) continue;

@@ -11,6 +11,9 @@ function assertApart(ticks: readonly Tick[], width: number): void {
     assert.ok(t.left >= 0 && t.left + measure(t.label) <= width, `${t.label} is inside`);
     const next = labels[i + 1];
     if (next) assert.ok(t.left + measure(t.label) < next.left, `${t.label} and ${next.label} are apart`);
+    for (const bare of ticks.filter((other) => !other.label && other.x > t.left)) {
+      assert.ok(t.left + measure(t.label) + 4 < bare.x, `no tick touches ${t.label}`);
+    }
   }
 }
 

@@ -58,7 +58,7 @@ STEPS_TAKEN = "[int(state['step']) for state in optimizer.state.values()]"
 
 @pytest.mark.case("N04")
 def test_after_an_interrupt_the_kernel_lives_and_the_run_can_go_on(notebook: OpenNotebook) -> None:
-    page = _in_a_long_step(notebook, long_s=4.0, sign="first")
+    page = _in_a_long_step(notebook, long_s=2.0, sign="first")
     page.interrupt("toolbar")
     page.wait_done(TRAIN)
     assert page.evaluate("model[0].finished == model[0].calls"), "The step was cut off in its middle."
@@ -110,7 +110,7 @@ def test_a_second_interrupt_stops_at_once(notebook: OpenNotebook) -> None:
 @pytest.mark.parametrize("leave", ["reload", "close"])
 def test_a_page_that_was_away_shows_all_the_steps(notebook: OpenNotebook, leave: Literal["reload", "close"]) -> None:
     cells = [*CELLS]
-    cells[TRAIN] = "loop.run(data, epochs=5);"
+    cells[TRAIN] = "loop.run(data, epochs=3);"
     page = _training(notebook, cells)
     if leave == "reload":
         page.reload(busy=True)
@@ -120,14 +120,14 @@ def test_a_page_that_was_away_shows_all_the_steps(notebook: OpenNotebook, leave:
         page.page.goto("about:blank")
         page.wait_idle()
         page.open()
-    assert page.evaluate("len(loop.history.norms)") == 500
-    _assert_shows_the_history(page, TRAIN, 500, "completed")
+    assert page.evaluate("len(loop.history.norms)") == 300
+    _assert_shows_the_history(page, TRAIN, 300, "completed")
     page.run(ANEW)
     page.wait_done(ANEW)
-    _assert_shows_the_history(page, ANEW, 500, "completed")
+    _assert_shows_the_history(page, ANEW, 300, "completed")
     page.reload()
-    _assert_shows_the_history(page, TRAIN, 500, "completed")
-    _assert_shows_the_history(page, ANEW, 500, "completed")
+    _assert_shows_the_history(page, TRAIN, 300, "completed")
+    _assert_shows_the_history(page, ANEW, 300, "completed")
     page.traffic.assert_clean()
 
 
