@@ -18,6 +18,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gradviz import errors as errors
     from gradviz.grad.algebra import Grad as Grad
+    from gradviz.grad.algebra import norm as norm
+    from gradviz.grad.autodiff import value_and_grad as value_and_grad
+    from gradviz.grad.checked import check_grad as check_grad
+    from gradviz.grad.checked import checked as checked
+    from gradviz.grad.modes import Eval as Eval
+    from gradviz.grad.modes import Train as Train
     from gradviz.history.history import History as History
     from gradviz.loop.events import State as State
     from gradviz.loop.loop import Loop as Loop
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = _version("gradviz-jupyter")
 
 _HOMES = {
+    "Eval": "gradviz.grad.modes",
     "Grad": "gradviz.grad.algebra",
     "History": "gradviz.history.history",
     "Loop": "gradviz.loop.loop",
@@ -38,9 +45,14 @@ _HOMES = {
     "Output": "gradviz.step.objective",
     "State": "gradviz.loop.events",
     "StepState": "gradviz.step.train_step",
+    "Train": "gradviz.grad.modes",
+    "check_grad": "gradviz.grad.checked",
+    "checked": "gradviz.grad.checked",
     "heatmap": "gradviz.widgets.heatmap",
+    "norm": "gradviz.grad.algebra",
     "train_step": "gradviz.step.train_step",
     "trainer": "gradviz.loop.loop",
+    "value_and_grad": "gradviz.grad.autodiff",
 }
 __all__ = ["__version__", "errors", *_HOMES]
 

@@ -1,7 +1,32 @@
 """Every error and warning gradviz raises.
 
-An error says what came, why that cannot work, and the line to write instead. Each class also derives from the
-built-in exception a reader would expect, so ``except ValueError`` and ``except TypeError`` go on working.
+An error says what came, why that cannot work, and the line to write instead. Each has a stable `code`, and derives
+from the built-in exception a reader would expect, so ``except ValueError`` and ``except TypeError`` go on working.
+
+===== ========================== ===============================================================================
+code  class                      what happened
+===== ========================== ===============================================================================
+E0201 DataError                  no batch, an iterator already used up, a batch that is not a pair
+E0202 ModelError                 nothing trainable, lazy parameters, a wrapper that hides gradients
+E0203 LossError                  an unknown loss, or one that returned no scalar to differentiate
+E0204 OptimizerError             an unknown optimizer, or one that does not belong to the model
+E0205 MetricError                an unknown metric, or one that asks for what the step state does not have
+E0206 EventError                 an event that does not exist, or a handler that returned no control word
+E0207 HistoryError               a question the history cannot answer
+E0208 UnknownKeywordError        a keyword the function does not take
+E0303 NotAModelError             Grad[...] of something that is no model
+E0901 NoSuchFieldError           a field that a step state or a gradient does not have
+E0904 ModelMismatchError         a model of another class than the function wants, or gradients of two models
+E1105 FunctionError              not a function of a model, or one that changed a tensor it was given
+E1106 NotAScalarError            the function returned something other than a floating scalar
+E1107 NothingReachedError        the function reaches no trainable parameter
+E1108 GradOperationError         an operation gradients don't have
+W0201 RecordingWarning           something could not be recorded or shown; training goes on
+W0202 InputCastWarning           floating inputs were cast to the model's dtype
+W0203 MetricWarning              a metric took the place of another of its name
+W0204 HandlerWarning             a handler or metric failed under ``on_error="warn"``
+W1101 UnusedParameterWarning     a parameter was never reached
+===== ========================== ===============================================================================
 """
 
 from __future__ import annotations
@@ -10,70 +35,143 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from typing import ClassVar, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class GradvizError(Exception):
-    """Base of every error gradviz raises on purpose."""
+    """Base of every error gradviz raises on purpose; `code` names its kind for good."""
+
+    code: ClassVar[str]
 
 
 class DataError(GradvizError, ValueError):
     """The data cannot be trained on: no batch, an iterator already used up, a batch that is not a pair."""
 
+    code = "E0201"
+
 
 class ModelError(GradvizError, ValueError):
     """The model cannot be trained as it is: nothing trainable, lazy parameters, a wrapper that hides gradients."""
+
+    code = "E0202"
 
 
 class LossError(GradvizError, ValueError):
     """A loss or objective that is unknown, or that returned something other than a scalar to differentiate."""
 
+    code = "E0203"
+
 
 class OptimizerError(GradvizError, ValueError):
     """An optimizer that is unknown or does not belong to the model."""
+
+    code = "E0204"
 
 
 class MetricError(GradvizError, ValueError):
     """A metric that is unknown, has no name, or asks for fields the step state does not have."""
 
+    code = "E0205"
+
 
 class EventError(GradvizError, ValueError):
     """An event that does not exist, or a handler that returned something other than a control word."""
+
+    code = "E0206"
 
 
 class HistoryError(GradvizError, ValueError):
     """A question the history cannot answer, such as a statistic it does not keep."""
 
+    code = "E0207"
+
 
 class UnknownKeywordError(GradvizError, TypeError):
     """A keyword argument that the function does not take."""
 
+    code = "E0208"
 
-class NoSuchFieldError(GradvizError, AttributeError):
+
+class NotAModelError(GradvizError, TypeError):
+    """``Grad[...]`` of something that is not a model."""
+
+    code = "E0303"
+
+
+class NoSuchFieldError(GradvizError, AttributeError, KeyError):
     """A field that a step state or a gradient does not have."""
+
+    code = "E0901"
+    __str__ = Exception.__str__  # a KeyError would show its message in quotes
+
+
+class ModelMismatchError(GradvizError, TypeError):
+    """A model of another class than the function wants, or gradients of different models together."""
+
+    code = "E0904"
+
+
+class FunctionError(GradvizError, TypeError):
+    """Not a function whose first parameter is a model, or one that changed a tensor it was given."""
+
+    code = "E1105"
+
+
+class NotAScalarError(GradvizError, ValueError):
+    """The function returned something other than a floating scalar."""
+
+    code = "E1106"
+
+
+class NothingReachedError(GradvizError, ValueError):
+    """The function reaches no trainable parameter, or hides from autograd that it does."""
+
+    code = "E1107"
+
+
+class GradOperationError(GradvizError, TypeError):
+    """An operation that gradients don't have."""
+
+    code = "E1108"
 
 
 class GradvizWarning(UserWarning):
     """Base of every warning gradviz gives. Our own failures warn once and never stop a training step."""
 
+    code: ClassVar[str]
+
 
 class RecordingWarning(GradvizWarning):
     """Something could not be recorded or shown; training goes on."""
+
+    code = "W0201"
 
 
 class InputCastWarning(GradvizWarning):
     """Floating inputs were cast to the model's dtype."""
 
+    code = "W0202"
+
 
 class MetricWarning(GradvizWarning):
     """A metric took the place of another one of the same name."""
 
+    code = "W0203"
+
 
 class HandlerWarning(GradvizWarning):
     """A handler or metric of yours failed under ``on_error="warn"``."""
+
+    code = "W0204"
+
+
+class UnusedParameterWarning(GradvizWarning):
+    """A parameter was never reached by the value that was differentiated."""
+
+    code = "W1101"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ class Recorder:
         self._warned = False
         step.observe = self.observe
 
-    def observe(self, stage: str, gradients: Grad) -> None:
+    def observe(self, stage: str, gradients: Grad[Any]) -> None:
         """Take the statistics of one stage's gradients."""
         self._pending = None
         try:
@@ -53,7 +54,7 @@ class Recorder:
             self._warn(error)
         self._pending = None
 
-    def _measure(self, gradients: Grad) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    def _measure(self, gradients: Grad[Any]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
         self._look_for_changes()
         table, states = self._nothing()
         states[[self._row[name] for name in self._parameters]] = FROZEN

@@ -1,61 +1,539 @@
-"""`Grad`: the gradient of a loss with respect to a model's parameters."""
+"""`Grad`: a gradient with respect to a model, and what can be done with one.
+
+Gradients of the same model add, subtract, negate and scale, as vectors do; `norm` takes all their values together.
+Nothing else is defined on them: what a product or a mean of gradients would be, no two people agree on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+import html
+import math
+import numbers
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from gradviz.errors import GradOperationError, ModelMismatchError, NoSuchFieldError, NotAModelError, nearest
+from gradviz.grad.leaves import Kind, leaves_of
+from gradviz.grad.statistics import STATISTICS, statistics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+M = TypeVar("M", bound=nn.Module)
+
+Order = Literal[1, 2] | float
+
+ALLOWED = "Gradients have g + h, g - h, -g, g * number, number * g, g / number and norm(g)"
+
+SAFE = (1e-13, 1e18)
+"""Between these a float32 2-norm has lost nothing to under- or overflow of its squares."""
 
 
-class Grad(Mapping[str, Tensor]):
-    """Gradients by parameter name, in declaration order; frozen parameters are not among them.
+@dataclass(frozen=True)
+class Blank:
+    """A leaf that no path leads to: zeros, made when somebody looks."""
 
-    A parameter that the loss never reached reads as zeros of its shape and dtype and is listed in `unused`: no path
-    and a gradient of zero are different things.
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
 
-    Parameters
-    ----------
-    parameters : mapping of str to Tensor
-        The parameters differentiated, in declaration order.
-    gradients : sequence of Tensor or None
-        One for each parameter; None where there is no path from the loss.
+    def zeros(self) -> Tensor:
+        """The leaf itself."""
+        return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+
+
+Leaf = Tensor | Blank
+
+
+class Grad(Mapping[str, Tensor], Generic[M]):
+    """A gradient with respect to the trainable parameters of a model `M`.
+
+    A mapping from parameter name to tensor, in declaration order; each tensor has its parameter's shape, dtype and
+    device. Fields are items (``g["layers.0.weight"]``), and attributes along the module path
+    (``g.layers[0].weight``); a module's path gives that module's `Grad`. A tied parameter is one leaf under its first
+    name, and its other names resolve to it. Frozen parameters and buffers have no field. A parameter that was never
+    reached reads as zeros and is listed in `unused`.
+
+    Methods win over equally named modules for attributes: a module called ``norm`` is ``g["norm"]``.
 
     Examples
     --------
-    >>> w, b = torch.ones(2, requires_grad=True), torch.ones(1, requires_grad=True)
-    >>> g = Grad({"w": w, "b": b}, torch.autograd.grad((3 * w).sum(), [w, b], allow_unused=True))
-    >>> g["w"], g["b"], g.unused
-    (tensor([3., 3.]), tensor([0.]), ('b',))
+    >>> import gradviz as gv
+    >>> model = nn.Linear(2, 1)
+    >>> _ = nn.init.ones_(model.weight)
+    >>> _, g = gv.value_and_grad(lambda m, x: m(x).sum(), model, torch.tensor([[3.0, 4.0]]))
+    >>> g.weight, g["bias"]
+    (tensor([[3., 4.]]), tensor([1.]))
+    >>> (2 * g - g / 2).weight
+    tensor([[4.5000, 6.0000]])
+    >>> g.norm()
+    tensor(5.0990)
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], gradients: Sequence[Tensor | None]) -> None:
-        self._parameters = dict(parameters)
-        self._gradients = dict(zip(parameters, gradients, strict=True))
+    __slots__ = ("__weakref__", "_kind", "_leaves", "_unused")
+    __array_ufunc__ = None  # numpy numbers leave multiplication to us
+
+    _kind: Kind
+    _leaves: dict[str, Leaf]
+    _unused: frozenset[str]
+
+    def __init__(self, model: M, gradients: Mapping[str, Tensor | None] | Sequence[Tensor | None]) -> None:
+        kind, parameters = leaves_of(model).trainable()
+        given = [gradients.get(name) for name in kind.names] if isinstance(gradients, Mapping) else gradients
+        leaves: dict[str, Leaf] = dict(zip(kind.names, given, strict=True))  # type: ignore[arg-type]
+        unused = frozenset([name for name, leaf in leaves.items() if leaf is None])
+        for name, p in zip(kind.names, parameters, strict=True) if unused else ():
+            if name in unused:
+                leaves[name] = Blank(p.shape, p.dtype, p.device)
+        self._kind, self._leaves, self._unused = kind, leaves, unused
+
+    @classmethod
+    def _of(cls, kind: Kind, leaves: dict[str, Leaf], unused: frozenset[str] = frozenset()) -> Grad[Any]:
+        made = cls.__new__(cls)
+        made._kind, made._leaves, made._unused = kind, leaves, unused
+        return made
+
+    # Fields ----------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str | int) -> Any:
+        """A parameter's tensor, or a module's `Grad`; an index reaches into a list of modules."""
+        if isinstance(name, int):
+            return self._at_index(name)
+        name = self._kind.aliases.get(name, name)
+        leaf = self._leaves.get(name)
+        if isinstance(leaf, Blank):
+            leaf = self._leaves[name] = leaf.zeros()
+        if leaf is not None:
+            return leaf
+        if name in self._kind.modules:
+            return self._module(name)
+        raise NoSuchFieldError(self._why_not(name))
+
+    def _at_index(self, index: int) -> Any:
+        count = sum(path.isdecimal() for path in self._kind.modules)
+        place = index + count if index < 0 else index
+        if not 0 <= place < count:
+            raise NoSuchFieldError(f"There is no module {index} in {self._model}; it has {count}.")
+        return self[str(place)]
+
+    def _module(self, path: str) -> Grad[Any]:
+        kind, places = self._kind.child(path)
+        leaves = {name: self._leaves[place] for name, place in zip(kind.names, places, strict=True)}
+        unused = frozenset(name for name, place in zip(kind.names, places, strict=True) if place in self._unused)
+        return Grad._of(kind, leaves, unused)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # protocols ask for names like __array__; those are no fields
+            raise AttributeError(name)
+        return self[name]
+
+    def _why_not(self, name: str) -> str:
+        kind = self._kind
+        if name in kind.buffers:
+            return f"{name!r} is a buffer of {self._model}; buffers are not differentiated, so it has no gradient."
+        if name in kind.frozen:
+            return f"{name!r} is frozen in {self._model} (requires_grad=False), so it has no gradient."
+        known = [*kind.names, *kind.aliases, *kind.modules]
+        return f"The gradient of {self._model} has no field {name!r}: {nearest(name, known)}."
+
+    @property
+    def _model(self) -> str:
+        return self._kind.model.rpartition(".")[2]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kind.names)
+
+    def __len__(self) -> int:
+        return len(self._kind.names)
+
+    def __dir__(self) -> list[str]:
+        fields = {name.partition(".")[0] for name in (*self._kind.names, *self._kind.aliases)}
+        return sorted({*super().__dir__(), *(name for name in fields if name.isidentifier())})
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Names of the parameters that the loss never reached."""
-        return tuple(name for name, gradient in self._gradients.items() if gradient is None)
+        """Names of the parameters that were never reached: no path leads to them, which is more than zero says."""
+        return tuple(name for name in self._kind.names if name in self._unused)
 
     @property
-    def given(self) -> Mapping[str, Tensor | None]:
+    def given(self) -> dict[str, Tensor | None]:
         """What autograd gave: None where there is no path, which an optimizer must not see as zeros."""
-        return self._gradients
+        return {name: None if name in self._unused else self[name] for name in self._kind.names}
 
-    def __getitem__(self, name: str) -> Tensor:
-        gradient = self._gradients[name]
-        # Zeros are made when somebody looks: an unused head costs no memory.
-        return torch.zeros_like(self._parameters[name], requires_grad=False) if gradient is None else gradient
+    # Algebra ---------------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._gradients)
+    def __add__(self, other: Grad[M]) -> Grad[M]:
+        return self._combine(other, "+", torch._foreach_add, torch.add)
 
-    def __len__(self) -> int:
-        return len(self._gradients)
+    def __sub__(self, other: Grad[M]) -> Grad[M]:
+        return self._combine(other, "-", torch._foreach_sub, torch.sub)
+
+    def __neg__(self) -> Grad[M]:
+        return self._each(torch._foreach_neg, torch.neg)
+
+    def __mul__(self, factor: float | Tensor) -> Grad[M]:
+        factor = self._scalar(factor, "*")
+        return self._each(lambda leaves: torch._foreach_mul(leaves, factor), lambda leaf: leaf * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float | Tensor) -> Grad[M]:
+        divisor = self._scalar(divisor, "/")
+        return self._each(lambda leaves: torch._foreach_div(leaves, divisor), lambda leaf: leaf / divisor)
+
+    def _each(self, together: Callable[[list[Tensor]], Sequence[Tensor]], alone: Callable[[Tensor], Tensor]) -> Grad[M]:
+        leaves = {name: leaf for name, leaf in self._leaves.items() if not isinstance(leaf, Blank)}
+        done = _foreach(together, alone, list(leaves.values()))
+        return Grad._of(self._kind, {**self._leaves, **dict(zip(leaves, done, strict=True))}, self._unused)
+
+    def _combine(self, other: Any, sign: str, together: Callable[..., Any], alone: Callable[..., Any]) -> Grad[M]:
+        if not isinstance(other, Grad):
+            raise GradOperationError(f"A gradient {sign} a {_kind_of_value(other)} is not defined. {ALLOWED}.")
+        self._check_same(other, sign)
+        if not (self._unused or other._unused):
+            pairs = list(self._leaves.values()), list(other._leaves.values())
+            done = _foreach(together, alone, *pairs)  # type: ignore[arg-type]
+            return Grad._of(self._kind, dict(zip(self._leaves, done, strict=True)))
+        # No path in both is no path in the sum; in one, it counts as the zeros it reads as.
+        kept = {
+            name: leaf if isinstance(leaf, Blank) and isinstance(other._leaves[name], Blank) else
+            _alone(alone, self[name], other[name])
+            for name, leaf in self._leaves.items()
+        }  # fmt: skip
+        return Grad._of(self._kind, kept, self._unused & other._unused)
+
+    def _check_same(self, other: Grad[Any], sign: str) -> None:
+        one, two = self._kind, other._kind
+        if one is two or one == two:
+            return
+        if one.model != two.model:
+            what = f"a gradient of {one.model} and one of {two.model}"
+        elif one.names != two.names:
+            differing = sorted(set(one.names) ^ set(two.names)) or ["their order"]
+            what = f"gradients of two {self._model} with different trainable parameters ({differing[0]} ...)"
+        else:
+            pairs = zip(one.names, one.shapes, two.shapes, strict=True)
+            name, a, b = next(place for place in pairs if place[1] != place[2])
+            what = f"gradients of two {self._model} whose {name} have shapes {tuple(a)} and {tuple(b)}"
+        raise ModelMismatchError(f"{what} cannot be combined with {sign}: they belong to different models.")
+
+    def _scalar(self, value: Any, sign: str) -> Any:
+        if isinstance(value, Tensor):
+            if value.ndim:
+                raise GradOperationError(
+                    f"A gradient {sign} a tensor of shape {tuple(value.shape)} is not defined: its leaves have shapes "
+                    f"of their own. {ALLOWED}; a 0-dim tensor is a number."
+                )
+            widens = value.is_complex() and not all(leaf.dtype.is_complex for leaf in self._leaves.values())
+        elif isinstance(value, numbers.Real):  # numpy's numbers too
+            return float(value)
+        elif isinstance(value, numbers.Complex):
+            value = complex(value)
+            widens = not all(leaf.dtype.is_complex for leaf in self._leaves.values())
+        else:
+            raise GradOperationError(f"A gradient {sign} a {_kind_of_value(value)} is not defined. {ALLOWED}.")
+        if widens:
+            raise GradOperationError("A complex factor would change the dtype of real leaves; each keeps its own.")
+        return value
+
+    def norm(self, ord: Order = 2) -> Tensor:
+        """The norm of all values together, as of one long vector.
+
+        Parameters
+        ----------
+        ord : 1, 2 or inf
+            Sum of magnitudes, root of the sum of squares, or largest magnitude.
+
+        Returns
+        -------
+        0-dim Tensor
+            float32, or float64 if any leaf is 64 bits wide a value; accumulated in no less. Of an empty gradient, 0.
+
+        Examples
+        --------
+        >>> model = nn.Linear(2, 1, bias=False)
+        >>> g = Grad(model, [torch.tensor([[3.0, -4.0]])])
+        >>> g.norm(), g.norm(ord=1), g.norm(ord=math.inf)
+        (tensor(5.), tensor(7.), tensor(4.))
+        """
+        if ord not in (1, 2, math.inf):
+            raise GradOperationError(f"norm has ord 1, 2 and inf; got {ord!r}.")
+        return _norm([leaf for leaf in self._leaves.values() if not isinstance(leaf, Blank)], ord)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(function, "__name__", str(function)).strip("_")
+        if name in ("mul", "rmul", "multiply") and len(args) == 2 and not kwargs:
+            scalar, grad = (args[1], args[0]) if isinstance(args[0], Grad) else args
+            if isinstance(grad, Grad) and not isinstance(scalar, Grad):
+                return grad * scalar
+        raise GradOperationError(f"torch's {name} of a gradient is not defined. {ALLOWED}; g[name] is a tensor.")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other  # by identity, so that equality is a yes or no; compare the leaves with torch.equal
+
+    __hash__ = object.__hash__
+
+    # Copies and types ------------------------------------------------------------------------------------------
+
+    def to(self, *args: Any, **kwargs: Any) -> Grad[M]:
+        """Every leaf moved or cast, as `Tensor.to` does."""
+        return self._map(lambda leaf: leaf.to(*args, **kwargs))
+
+    def cpu(self) -> Grad[M]:
+        """Every leaf on the CPU."""
+        return self._map(lambda leaf: leaf.cpu())
+
+    def detach(self) -> Grad[M]:
+        """Every leaf without its graph."""
+        return self._map(lambda leaf: leaf.detach())
+
+    def clone(self) -> Grad[M]:
+        """Every leaf copied."""
+        return self._map(lambda leaf: leaf.clone())
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Grad[M]:
+        return Grad._of(self._kind, {name: function(self[name]) for name in self._kind.names}, self._unused)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Grad[M]:
+        leaves = {name: copy.deepcopy(leaf, memo) for name, leaf in self._leaves.items()}
+        return Grad._of(self._kind, leaves, self._unused)
+
+    def __reduce__(self) -> Any:
+        return Grad._of, (self._kind, self._leaves, self._unused)
+
+    def __class_getitem__(cls, model: Any) -> Any:
+        if isinstance(model, type) and model is not Any and not issubclass(model, nn.Module):
+            raise NotAModelError(f"Grad[{model.__name__}]: a gradient is one of a model, a torch.nn.Module.")
+        return super().__class_getitem__(model)  # type: ignore[misc]
+
+    # Showing ---------------------------------------------------------------------------------------------------
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas frame: index parameter; shape, dtype, unused, and the statistics of each leaf."""
+        import pandas as pd
+
+        table = pd.DataFrame(
+            {
+                "shape": [tuple(leaf.shape) for leaf in self._leaves.values()],
+                "dtype": [_dtype(leaf) for leaf in self._leaves.values()],
+                "unused": [name in self._unused for name in self._leaves],
+            },
+            index=pd.Index(list(self._leaves), name="parameter", dtype=object),
+        )
+        numbers_of = statistics([self[name] for name in self._leaves])
+        for place, name in enumerate(STATISTICS):
+            whole = name in ("nan", "posinf", "neginf")
+            table[name] = numbers_of[:, place].astype("int64") if whole else numbers_of[:, place]
+        return table
 
     def __repr__(self) -> str:
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
         lines = [
-            f"  {name}: {tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}" for name, p in self._parameters.items()
+            "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
         ]
-        return "\n".join([f"Grad of {len(self)} parameters", *lines])
+        return "\n".join([self._headline(), *lines])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows()
+        )
+        head = "<tr><th>parameter</th><th>shape</th><th>dtype</th><th>norm</th></tr>"
+        return f"<p>{html.escape(self._headline())}</p><table><thead>{head}</thead><tbody>{cells}</tbody></table>"
+
+    def _headline(self) -> str:
+        return f"Grad of {self._model}: {len(self)} parameters, norm {self.norm().item():.4g}"
+
+    def _rows(self, most: int = 24) -> list[tuple[str, str, str, str]]:
+        names = list(self._leaves)
+        shown = names if len(names) <= most else [*names[: most - 4], None, *names[-3:]]
+        measured = statistics([self[name] for name in shown if name is not None])[:, 0].tolist()
+        rows = []
+        for name in shown:
+            if name is None:
+                rows.append((f"... {len(names) - most + 1} more", "", "", ""))
+                continue
+            leaf, norm = self._leaves[name], measured.pop(0)
+            rows.append((name, _shape(leaf), _dtype(leaf), "unused" if name in self._unused else f"{norm:.4g}"))
+        return rows
+
+
+def norm(g: Grad[Any], ord: Order = 2) -> Tensor:
+    """The norm of all values of a gradient together; see `Grad.norm`.
+
+    Examples
+    --------
+    >>> norm(Grad(nn.Linear(2, 1, bias=False), [torch.tensor([[3.0, -4.0]])]))
+    tensor(5.)
+    """
+    if not isinstance(g, Grad):
+        raise GradOperationError(f"norm takes a gradient; got a {_kind_of_value(g)}. A tensor has tensor.norm().")
+    return g.norm(ord)
+
+
+def _foreach(together: Callable[..., Any], alone: Callable[..., Any], *leaves: list[Tensor]) -> Sequence[Tensor]:
+    """One call for all leaves; one by one where torch has none for them, as for sparse beside dense."""
+    if not leaves[0]:
+        return []
+    if not any(leaf.layout is not torch.strided for group in leaves for leaf in group):
+        return together(*leaves)  # type: ignore[no-any-return]
+    return [_alone(alone, *group) for group in zip(*leaves, strict=True)]
+
+
+def _alone(alone: Callable[..., Tensor], *leaves: Tensor) -> Tensor:
+    if len({leaf.layout for leaf in leaves}) > 1:
+        leaves = tuple(leaf.to_dense() for leaf in leaves)
+    return alone(*leaves)
+
+
+def _norm(leaves: list[Tensor], ord: Order) -> Tensor:
+    leaves = [_values(leaf) for leaf in leaves if leaf.numel()]
+    if not leaves:
+        return torch.zeros(())
+    is_wide = any(leaf.dtype in (torch.float64, torch.complex128) for leaf in leaves)
+    result = torch.float64 if is_wide else torch.float32
+    # On a GPU float64 sums need no second look, and looking would wait for the device.
+    looks = leaves[0].device.type in ("cpu", "mps")
+    inner = None if looks and all(leaf.dtype is result for leaf in leaves) else _accumulator(leaves, result, looks)
+    each = torch._foreach_norm(leaves, ord, dtype=inner)
+    total: Tensor = torch.linalg.vector_norm(_together(each), ord)
+    if looks and ord == 2 and not SAFE[0] < float(total.detach()) < SAFE[1]:
+        total = _scaled_norm(leaves, result)
+    return total.to(result)
+
+
+def _accumulator(leaves: list[Tensor], result: torch.dtype, looks: bool) -> torch.dtype:
+    real = result if looks else torch.float64
+    if all(leaf.is_complex() for leaf in leaves):
+        return torch.complex128 if real is torch.float64 else torch.complex64
+    return real
+
+
+def _together(norms: Sequence[Tensor]) -> Tensor:
+    home = norms[0].device
+    return torch.stack([norm if norm.device == home else norm.to(home) for norm in norms])
+
+
+def _scaled_norm(leaves: list[Tensor], result: torch.dtype) -> Tensor:
+    """By the largest magnitude, so that squares neither vanish nor overflow; NaN and infinity stay what they are."""
+    scale = torch.stack([leaf.detach().abs().max().to(leaves[0].device, torch.float64) for leaf in leaves]).max()
+    if not 0 < float(scale) < math.inf:
+        return scale.to(result)
+    wide = [leaf.to(torch.complex128 if leaf.is_complex() else torch.float64) / scale for leaf in leaves]
+    total: Tensor = torch.linalg.vector_norm(_together([torch.linalg.vector_norm(leaf) for leaf in wide]))
+    return scale * total
+
+
+def _values(leaf: Tensor) -> Tensor:
+    if leaf.layout is torch.strided:
+        return leaf
+    return leaf.coalesce().values() if leaf.layout is torch.sparse_coo else leaf.to_dense()
+
+
+def _shape(leaf: Leaf) -> str:
+    return " × ".join(map(str, leaf.shape)) or "scalar"
+
+
+def _dtype(leaf: Leaf) -> str:
+    return str(leaf.dtype).removeprefix("torch.")
+
+
+def _kind_of_value(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"tensor of shape {tuple(value.shape)}"
+    return "gradient" if isinstance(value, Grad) else type(value).__name__
+
+
+def _refuse(sign: str) -> Callable[..., NoReturn]:
+    def refused(self: Grad[Any], *others: Any) -> NoReturn:
+        raise GradOperationError(f"{sign} is not defined for gradients. {ALLOWED}.")
+
+    return refused
+
+
+_REFUSED = {
+    "pow": "g ** x",
+    "rpow": "x ** g",
+    "matmul": "g @ x",
+    "rmatmul": "x @ g",
+    "abs": "abs(g)",
+    "floordiv": "g // x",
+    "rtruediv": "x / g",
+    "mod": "g % x",
+    "radd": "x + g",
+    "rsub": "x - g",
+    "lt": "g < x",
+    "le": "g <= x",
+    "gt": "g > x",
+    "ge": "g >= x",
+}
+for _name, _sign in _REFUSED.items():
+    setattr(Grad, f"__{_name}__", _refuse(_sign))
+
+
+class _Method:
+    """A method that says, when it is taken for an equally named module, how that one is reached."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, grad: Grad[Any] | None, owner: type) -> Any:
+        if grad is None:
+            return self.function
+        bound = MethodType(self.function, grad)
+        name = self.function.__name__
+        return _Shadow(bound, name) if name in grad._kind.modules or name in grad._leaves else bound
+
+
+class _Shadow:
+    def __init__(self, bound: MethodType, name: str) -> None:
+        self._bound, self._name = bound, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._bound(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NoSuchFieldError(
+            f"g.{self._name} is a method of gradients; the model's own {self._name!r} is reached by item: "
+            f"g[{self._name!r}]."
+        )
+
+
+if not TYPE_CHECKING:
+    for _name in ("norm", "to", "cpu", "detach", "clone", "to_frame", "items", "keys", "values", "get"):
+        setattr(Grad, _name, _Method(getattr(Grad, _name)))
+
+
+def _flatten(grad: Grad[Any]) -> tuple[list[Tensor], tuple[Kind, frozenset[str]]]:
+    return [grad[name] for name in grad._kind.names], (grad._kind, grad._unused)
+
+
+def _flatten_with_keys(grad: Grad[Any]) -> tuple[list[tuple[Any, Tensor]], tuple[Kind, frozenset[str]]]:
+    leaves, context = _flatten(grad)
+    return [(pytree.MappingKey(name), leaf) for name, leaf in zip(grad._kind.names, leaves, strict=True)], context
+
+
+def _unflatten(leaves: Iterable[Any], context: tuple[Kind, frozenset[str]]) -> Grad[Any]:
+    kind, unused = context
+    return Grad._of(kind, dict(zip(kind.names, leaves, strict=True)), unused)
+
+
+pytree.register_pytree_node(
+    Grad,
+    _flatten,
+    _unflatten,
+    serialized_type_name="gradviz.Grad",
+    flatten_with_keys_fn=_flatten_with_keys,
+)

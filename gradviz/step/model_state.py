@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gradviz.errors import ModelError, nearest
+from gradviz.grad.leaves import canonical_name, leaves_of
 
 
 class ModelState(Mapping[str, Tensor]):
@@ -30,16 +31,11 @@ class ModelState(Mapping[str, Tensor]):
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self._tree = _Tree(module)
-        self._parameters: dict[str, nn.Parameter] | None = None
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
         """Every parameter, frozen ones too, in declaration order."""
-        if self._parameters is None or self._tree.changed():
-            self._tree = _Tree(self.module)
-            self._parameters = {canonical_name(name): p for name, p in self.module.named_parameters()}
-        return self._parameters
+        return leaves_of(self.module).parameters
 
     @property
     def buffers(self) -> dict[str, Tensor]:
@@ -72,34 +68,6 @@ class ModelState(Mapping[str, Tensor]):
     def __repr__(self) -> str:
         n_trainable, n_all = (sum(p.numel() for p in group.values()) for group in (self.trainable, self.parameters))
         return f"ModelState of {type(self.module).__name__}: {n_trainable:,} of {n_all:,} parameters trainable"
-
-
-class _Tree:
-    """Tells cheaply whether modules or parameters were replaced, added or removed.
-
-    Walking the names of 400 modules at every step costs more than a small step can hide; comparing one flat list of
-    ids is 35 microseconds.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        modules = list(module.modules())
-        self._tables = [table for child in modules for table in (child._modules, child._parameters)]
-        self._held = [value for table in self._tables for value in table.values()]  # held, so that no id is used again
-        self._ids = [id(value) for value in self._held]
-
-    def changed(self) -> bool:
-        return [id(value) for table in self._tables for value in table.values()] != self._ids
-
-
-def canonical_name(name: str) -> str:
-    """A parameter's name without the prefix of `torch.compile`.
-
-    Examples
-    --------
-    >>> canonical_name("_orig_mod.encoder.0._orig_mod.weight")
-    'encoder.0.weight'
-    """
-    return name.replace("_orig_mod.", "")
 
 
 def check_trainable(module: nn.Module) -> None:

@@ -15,14 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradviz.errors import LossError, ModelError, NoSuchFieldError, names_nearest_keyword, nearest
+from gradviz.errors import LossError, NoSuchFieldError, names_nearest_keyword, nearest
 from gradviz.grad.algebra import Grad
+from gradviz.grad.autodiff import refuse_hidden
 from gradviz.step.batch import Batch, InputCast, as_batch, map_leaves
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
 from gradviz.step.objective import Forward, Objective, Output, WrappedLoss, as_objective, checked, restore_buffers
 from gradviz.step.optimizers import OptimizerState, build_optimizer
 
-Observer = Callable[[str, Grad], None]
+Observer = Callable[[str, Grad[Any]], None]
 """Called with the stage ("backward") and the gradients, between backward and the optimizer."""
 
 
@@ -77,8 +78,12 @@ class TrainStep:
         with _untouched(self.model), torch.enable_grad(), self._in_training_mode():
             loss, output, _ = self._objective(batch)
             trainable = self.model_state.trainable
-            gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True, retain_graph=True)
-            self._check_reached(loss, trainable, gradients)
+            gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+            missed = [name for name, gradient in zip(trainable, gradients, strict=True) if gradient is None]
+            if missed:
+                refuse_hidden(loss, missed[0])
+            if len(missed) == len(trainable):
+                raise LossError("The loss reaches none of the trainable parameters.")
             state = StepState(
                 i=torch.tensor(0),
                 y_true=map_leaves(_zeros, batch.targets),
@@ -88,7 +93,7 @@ class TrainStep:
                 optimizer_state=OptimizerState(self.optimizer, self.model_state),
             )
             if self.keep_gradients:
-                state["gradients"] = Grad(trainable, [None if g is None else _zeros(g) for g in gradients])
+                state["gradients"] = Grad(self.model, [None if g is None else _zeros(g) for g in gradients])
         return state
 
     def __call__(self, batch: Any, state: StepState) -> StepState:
@@ -113,7 +118,7 @@ class TrainStep:
                 p.grad = None
             gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
             forward.settle(output)
-        grad = Grad(trainable, gradients)
+        grad: Grad[Any] = Grad(self.model, gradients)
         if self.observe is not None:
             self.observe("backward", grad)
         for p, gradient in zip(trainable.values(), gradients, strict=True):
@@ -135,28 +140,6 @@ class TrainStep:
     def _in_training_mode(self) -> Any:
         # A loop sets the flags once for the whole run; a step on its own sets them for itself.
         return contextlib.nullcontext() if self.model.training else training_mode(self.model)
-
-    def _check_reached(self, loss: Tensor, trainable: dict[str, nn.Parameter], gradients: Any) -> None:
-        """Re-entrant checkpointing gives autograd.grad nothing, without a word; backward() tells the difference."""
-        missed = {name: p for (name, p), gradient in zip(trainable.items(), gradients, strict=True) if gradient is None}
-        if not missed:
-            return
-        before = {name: p.grad for name, p in trainable.items()}
-        try:
-            for p in trainable.values():
-                p.grad = None
-            loss.backward()
-            hidden = [name for name, p in missed.items() if p.grad is not None]
-        finally:
-            for name, p in trainable.items():
-                p.grad = before[name]
-        if hidden:
-            raise ModelError(
-                f"The gradient of {hidden[0]!r} exists for backward() but not for torch.autograd.grad: it lies behind "
-                "re-entrant checkpointing. Write checkpoint(..., use_reentrant=False)."
-            )
-        if len(missed) == len(trainable):
-            raise LossError("The loss reaches none of the trainable parameters.")
 
 
 @names_nearest_keyword
