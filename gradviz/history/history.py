@@ -46,7 +46,7 @@ _FLOAT32 = np.finfo(np.float32)
 
 
 class History:
-    """Gradients and metrics of a run by iteration. Made by a loop or a watch; it needs no torch to be read.
+    """Gradients and metrics of a run by iteration. Made by a loop; it needs no torch to be read.
 
     Examples
     --------
@@ -86,9 +86,14 @@ class History:
     def gradients(self) -> pd.DataFrame:
         """Tidy: one line for each iteration and parameter.
 
-        Columns: iteration, epoch (int64), parameter, stage, state (categories), norm, mean, std, max_abs,
-        zero_fraction (float64), nan, posinf, neginf, nonfinite (Int64 counts of entries). Missing where nothing was
-        recorded; `state` says why.
+        Columns: iteration, epoch (int64, from 0), parameter, stage, state (categories), norm, mean, std, max_abs,
+        zero_fraction (float64), nan, posinf, neginf and their sum nonfinite (Int64 counts of entries).
+
+        `stage` says when the gradient was measured: "backward" is as autograd gave it, before the optimizer. `state`
+        is "ok"; "unused", no path from the loss; "frozen", ``requires_grad=False``; "not_optimized", measured but in no
+        parameter group; or "not_recorded". Numbers are missing where nothing was recorded. `std` is torch's own, with
+        n - 1 in the denominator, so it is NaN for a parameter of one entry; a NaN or infinite entry shows in the norm,
+        and the counts say which.
         """
         return self._frame("gradients", lambda rows: frames.tidy(rows, self._names))
 

@@ -63,7 +63,8 @@ class Loop:
         Parameters
         ----------
         metric : str or callable
-            ``"accuracy"``, or a function that returns one number.
+            ``"accuracy"``, or a function that returns one number. Accuracy takes scores of each class, or the logits of
+            two: above 0 means yes. Of probabilities write ``lambda p, y: ((p > 0.5) == y.bool()).float().mean()``.
         name : str, optional
             What it is called; by default as the function is.
         accumulate : str
@@ -75,6 +76,7 @@ class Loop:
         Examples
         --------
         >>> import gradviz as gv
+        >>> from torch import nn
         >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
         >>> loop.metric(lambda loss: loss.sqrt(), "root of the loss", fields=["loss"])
         Loop of Linear: 0 iterations, 0 epochs (idle)
@@ -99,12 +101,13 @@ class Loop:
             ``"started"``, ``"epoch_started"``, ``"iteration_started"``, ``"iteration_completed"`` or
             ``"epoch_completed"``.
         handler : callable
-            Takes the `State`; returns None, ``"halt_epoch"`` or ``"halt_loop"``. A function of the same name that is
-            attached again, as when a notebook cell is run again, takes the place of the older one.
+            Takes the `State`; returns None, ``"halt_epoch"`` or ``"halt_loop"``. When a notebook cell is run again, the
+            function it defines anew takes the place of the older one; other functions are added.
 
         Examples
         --------
         >>> import torch, gradviz as gv
+        >>> from torch import nn
         >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
         >>> loop = loop.handle_event("epoch_completed", lambda state: print(state.epoch, state.iteration))
         >>> data = [(torch.ones(4, 2), torch.ones(4, 1))]
@@ -125,7 +128,9 @@ class Loop:
         iterations: int | None = None,
         display: Literal["auto", "live"] | None = "auto",
     ) -> State:
-        """Train. Called again, it goes on from where it stands.
+        """Train. Called again, it goes on from where it stands, with the next epoch.
+
+        An epoch that was broken off, by Ctrl-C, an error or a handler, counts as one; it is not taken up in its middle.
 
         Parameters
         ----------
@@ -169,8 +174,10 @@ class Loop:
                 if guard.requested:  # in the last handlers: never swallowed
                     raise KeyboardInterrupt
                 self.state.status = "halted" if halted else "completed"
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
                 self.state.status = "interrupted"
+                ran = f"{self._iterations_run:,} iterations are in loop.history"
+                interrupt.add_note(f"Interrupted: {ran}, and loop.run(...) goes on with the next epoch.")
                 raise
             except BaseException as error:
                 self.state.status = "failed"
@@ -208,17 +215,19 @@ class Loop:
             if turn:
                 batches = source(state.epoch)
             began = time.perf_counter()
-            control = self._epoch(islice(batches, limit), source, guard)
-            state.times[state.epoch] = time.perf_counter() - began
-            if control is None:
-                control = self._handlers.fire("epoch_completed", state)
-            state.epoch += 1
+            try:
+                control = self._epoch(islice(batches, limit), source, guard)
+                if control is None:
+                    control = self._handlers.fire("epoch_completed", state)
+            finally:  # an epoch that was broken off counts as one, so that its number stays its own
+                state.times[state.epoch] = time.perf_counter() - began
+                state.epoch += 1
             if control == "halt_loop":
                 return True
         return False
 
     def _epoch(self, batches: Any, source: Epochs, guard: InterruptGuard) -> Control | None:
-        """Run one epoch; the control word that ended it early."""
+        """Run one epoch; the control word that ended it early. Its means are kept however it ends."""
         state = self.state
         begun_with = self._iterations_run
         state.iteration, state.epoch_iteration = begun_with, 0
@@ -228,19 +237,21 @@ class Loop:
         control = self._handlers.fire("epoch_started", state)
         if control is not None:
             return control
-        for place, batch in enumerate(batches):
-            control = self._iteration(batch, place)
-            if control is not None:
-                break
-            if guard.requested:
-                raise KeyboardInterrupt
-        run = self._iterations_run - begun_with
-        if not run and control is None:
+        try:
+            for place, batch in enumerate(batches):
+                control = self._iteration(batch, place)
+                if control is not None:
+                    return control
+                if guard.requested:
+                    raise KeyboardInterrupt
+        finally:
+            run = self._iterations_run - begun_with
+            if run:
+                state.metrics = {name: metric.average.mean for name, metric in self._metrics.items()}
+                self.history.end_epoch(state.epoch, run, state.metrics, self._metrics["loss"].average.nonfinite)
+        if not run:
             raise source.empty(state.epoch)
-        if run:
-            loss = self._metrics["loss"].average
-            self.history.end_epoch(state.epoch, run, _final(self._metrics), loss.nonfinite)
-        return control
+        return None
 
     def _iteration(self, batch: Any, place: int) -> Control | None:
         state, progress = self.state, self.history.progress
@@ -315,7 +326,8 @@ def trainer(
     model : torch.nn.Module
         Trained in place, exactly as plain torch would.
     loss : str or callable
-        A name such as ``"cross_entropy"``, a function or module of ``(prediction, targets)``, or an objective of
+        A name such as ``"cross_entropy"`` (`gradviz.step.losses` lists them, and what each takes: binary ones take
+        logits), a function or module of ``(prediction, targets)``, or an objective of
         ``(forward, model_state, inputs, targets)`` that returns ``(loss, output)``.
     optimizer : str, callable or torch.optim.Optimizer
         A name such as ``"adam"`` (torch's defaults), a factory such as ``partial(torch.optim.SGD, lr=0.1)``, or an
@@ -340,6 +352,7 @@ def trainer(
     Examples
     --------
     >>> import torch, gradviz as gv
+    >>> from torch import nn
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.constant_(model.weight, 0.8)
     >>> loop = gv.trainer(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1))
@@ -353,10 +366,6 @@ def trainer(
         raise ValueError(f'on_error is "raise" or "warn"; got {on_error!r}.')
     step = TrainStep(model, as_objective(loss, objective), optimizer, keep_gradients=keep_gradients)
     return Loop(step, on_error=on_error)
-
-
-def _final(metrics: dict[str, Metric]) -> dict[str, float]:
-    return {name: metric.average.mean for name, metric in metrics.items()}
 
 
 def _meaning(metric: Metric) -> tuple[Any, ...]:

@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradviz.errors import MetricError, nearest
+from gradviz.errors import MetricError, described, nearest
 from gradviz.step.batch import batch_size
 from gradviz.step.train_step import StepState
+
+RESERVED = ("loss", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
+"""Columns that the frames have of their own."""
 
 DEFAULT_FIELDS = ("y_pred", "y_true")
 ACCUMULATORS = ("running_average",)
@@ -52,6 +55,8 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
     elif prediction.shape == targets.shape and prediction.ndim > 1 and prediction.shape[1] > 1:
         right = prediction.argmax(1) == targets.argmax(1)
     elif prediction.shape == targets.shape:
+        if not ((targets == 0) | (targets == 1)).all():
+            raise MetricError("accuracy counts classes, and these targets are neither class indices nor 0 and 1.")
         right = (prediction > 0) == (targets > 0.5)
     else:
         raise MetricError(
@@ -116,7 +121,7 @@ class Metric:
         try:
             return float(value)
         except (TypeError, ValueError, RuntimeError):
-            raise MetricError(f"The metric {self.name!r} returned {_describe(value)}; one number is wanted.") from None
+            raise MetricError(f"The metric {self.name!r} returned {described(value)}; one number is wanted.") from None
 
     def weight(self, state: StepState) -> int:
         """Number of examples, where the metric looks at them; 1 otherwise."""
@@ -151,17 +156,15 @@ def build_metric(
             raise MetricError(f"No metric is called {metric!r}: {nearest(metric, METRICS)}")
         name, metric = name or metric, METRICS[metric]
     if not callable(metric):
-        raise MetricError(f"A metric is a name or a function; got a {type(metric).__name__}.")
+        raise MetricError(f"A metric is a name or a function; got {described(metric)}.")
     name = name or getattr(metric, "__name__", None)
     if not name or name == "<lambda>":
         raise MetricError('The metric needs a name: loop.metric(function, "name").')
+    if name in RESERVED:
+        raise MetricError(f"{name!r} is a column that every history has of its own; give the metric another name.")
     return Metric(name, metric, tuple(fields) if fields is not None else DEFAULT_FIELDS)
 
 
 def means(metrics: Iterable[Metric]) -> dict[str, float]:
     """What `state.metrics` shows."""
     return {metric.name: metric.average.shown for metric in metrics}
-
-
-def _describe(value: Any) -> str:
-    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gradviz.errors import DataError, InputCastWarning
+from gradviz.errors import DataError, InputCastWarning, described
 
 
 class Batch(NamedTuple):
@@ -34,15 +34,11 @@ def as_batch(batch: Any) -> Batch:
     """
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return Batch(*batch)
-    came = f"{type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list | Mapping) else _describe(batch)
+    came = described(batch) + (f" of {len(batch)}" if isinstance(batch, tuple | list | Mapping) else "")
     raise DataError(
-        f"A batch is a pair (inputs, targets); got a {came}. "
+        f"A batch is a pair (inputs, targets); got {came}. "
         "Write e.g. [(x, y) for x, y in ...], or ((x1, x2), y) for a model of two inputs."
     )
-
-
-def _describe(value: Any) -> str:
-    return f"tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 class InputCast:
@@ -94,6 +90,22 @@ def call(module: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, tuple):
         return module(*inputs)
     return module(inputs)
+
+
+def in_words(batch: Batch) -> str:
+    """The shapes and dtypes of a batch.
+
+    Examples
+    --------
+    >>> in_words(Batch(torch.zeros(4, 3), {"label": torch.zeros(4, dtype=torch.int64)}))
+    'inputs (4, 3) float32; targets (4,) int64'
+    """
+    parts = []
+    for name, value in zip(batch._fields, batch, strict=True):
+        leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        shapes = [f"{tuple(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}" for leaf in leaves]
+        parts.append(f"{name} {', '.join(shapes) or described(value)}")
+    return "; ".join(parts)
 
 
 def batch_size(*values: Any) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradviz.errors import ModelError, nearest
+from gradviz.errors import ModelError, described, nearest
 
 
 class ModelState(Mapping[str, Tensor]):
@@ -111,7 +111,7 @@ def check_trainable(module: nn.Module) -> None:
         If it is no module, is wrapped by DDP or DataParallel, has lazy parameters, or nothing trainable.
     """
     if not isinstance(module, nn.Module):
-        raise ModelError(f"A model is a torch.nn.Module; got a {type(module).__name__}.")
+        raise ModelError(f"A model is a torch.nn.Module; got {described(module)}.")
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     if isinstance(module, wrappers):
         kind = type(module).__name__

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from gradviz.errors import LossError, nearest
+from gradviz.errors import LossError, described, nearest
 from gradviz.step.batch import call
 from gradviz.step.losses import LOSSES
 from gradviz.step.model_state import ModelState
@@ -133,7 +133,7 @@ def as_objective(loss: Any, objective: Objective | None = None) -> Objective:
         if loss is not None:
             raise LossError("Give a loss or objective=, not both: trainer(model, None, optimizer, objective=...).")
         if not callable(objective):
-            raise LossError(f"objective= must be a function of four arguments; got a {type(objective).__name__}.")
+            raise LossError(f"objective= must be a function of four arguments; got {described(objective)}.")
         return objective
     if isinstance(loss, str):
         if loss not in LOSSES:
@@ -141,9 +141,11 @@ def as_objective(loss: Any, objective: Objective | None = None) -> Objective:
         return WrappedLoss(LOSSES[loss], loss)
     if isinstance(loss, nn.Module):
         return WrappedLoss(loss, type(loss).__name__)
+    if isinstance(loss, type) and issubclass(loss, nn.Module):
+        raise LossError(f"{loss.__name__} is the class of a loss; make one: {loss.__name__}().")
     if not callable(loss):
         raise LossError(
-            f"A loss is a name, a function of (prediction, targets) or a loss module; got a {type(loss).__name__}. "
+            f"A loss is a name, a function of (prediction, targets) or a loss module; got {described(loss)}. "
             'Write "cross_entropy" or torch.nn.functional.cross_entropy.'
         )
     return _by_arity(loss)
@@ -183,12 +185,12 @@ def checked(result: Any, objective: Objective) -> tuple[Tensor, Output]:
     name = objective.name if isinstance(objective, WrappedLoss) else own_name
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Output)):
         raise LossError(
-            f"The objective {name} returned {_describe(result)}; it must return the loss and the output of forward:"
-            f"\n\n{OBJECTIVE_FORM}"
+            f"The objective {name} returned {_parts(result)}; it must return the loss and the whole output of forward, "
+            f"not its prediction:\n\n{OBJECTIVE_FORM}"
         )
     loss, output = result
     if not isinstance(loss, Tensor):
-        raise LossError(f"{name} returned {_describe(loss)} as the loss; a scalar tensor is wanted, computed by torch.")
+        raise LossError(f"{name} returned {described(loss)} as the loss; a scalar tensor is wanted, computed by torch.")
     if loss.ndim:
         hint = "It averages over the batch with loss.mean(); a torch loss does with reduction='mean'."
         raise LossError(f"{name} returned a loss of shape {tuple(loss.shape)}; a scalar is wanted. {hint}")
@@ -202,9 +204,7 @@ def checked(result: Any, objective: Objective) -> tuple[Tensor, Output]:
     return loss, output
 
 
-def _describe(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
+def _parts(value: Any) -> str:
     if isinstance(value, tuple):
         return "a tuple of (" + ", ".join(type(item).__name__ for item in value) + ")"
-    return f"a {type(value).__name__}"
+    return described(value)

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradviz.errors import LossError, ModelError, NoSuchFieldError, names_nearest_keyword, nearest
+from gradviz.errors import LossError, ModelError, NoSuchFieldError, described, names_nearest_keyword, nearest
 from gradviz.grad.algebra import Grad
-from gradviz.step.batch import Batch, InputCast, as_batch, map_leaves
+from gradviz.step.batch import Batch, InputCast, as_batch, in_words, map_leaves
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
 from gradviz.step.objective import Forward, Objective, Output, WrappedLoss, as_objective, checked, restore_buffers
 from gradviz.step.optimizers import OptimizerState, build_optimizer
@@ -32,6 +32,10 @@ class StepState(dict[str, Any]):
     Keys: `i` (steps taken, 0-dim int64), `y_true`, `y_pred`, `loss` (this batch's, detached), `model_state` and
     `optimizer_state` (live), and `gradients` only with ``keep_gradients=True``: absent otherwise.
     """
+
+    def __repr__(self) -> str:
+        parts = [f"{name}: {_brief(value)}" for name, value in self.items()]
+        return "StepState\n" + "\n".join(f"  {part}" for part in parts)
 
     def __getattr__(self, name: str) -> Any:
         if name in self:
@@ -74,6 +78,13 @@ class TrainStep:
         """
         check_trainable(self.model)
         batch = self._cast(as_batch(batch), next(iter(self.model_state.parameters.values())))
+        try:
+            return self._try_out(batch)
+        except Exception as error:
+            error.add_note(f"In a trial step, before anything moved, on a batch of {in_words(batch)}.")
+            raise
+
+    def _try_out(self, batch: Batch) -> StepState:
         with _untouched(self.model), torch.enable_grad(), self._in_training_mode():
             loss, output, _ = self._objective(batch)
             trainable = self.model_state.trainable
@@ -170,7 +181,8 @@ def train_step(
     model : torch.nn.Module
         Trained in place.
     loss : str or callable
-        A name such as ``"cross_entropy"``, a function or module of ``(prediction, targets)``, or an objective of
+        A name such as ``"cross_entropy"`` (`gradviz.step.losses` lists them, and what each takes: binary ones take
+        logits), a function or module of ``(prediction, targets)``, or an objective of
         ``(forward, model_state, inputs, targets)`` that returns ``(loss, output)``.
     optimizer : str, callable or torch.optim.Optimizer
         A name such as ``"adam"`` (torch's defaults), a factory such as ``partial(torch.optim.SGD, lr=0.1)``, or an
@@ -187,6 +199,8 @@ def train_step(
 
     Examples
     --------
+    >>> import torch
+    >>> from torch import nn
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.constant_(model.weight, 0.8)
     >>> step = train_step(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True)
@@ -196,6 +210,12 @@ def train_step(
     (tensor(1.6000), tensor([[4.]]), 0.4000000059604645)
     """
     return TrainStep(model, as_objective(loss, objective), optimizer, keep_gradients=keep_gradients)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Tensor) and value.ndim:
+        return f"{described(value)}, {str(value.dtype).removeprefix('torch.')}"
+    return repr(value).splitlines()[0]
 
 
 def _zeros(leaf: Any) -> Any:

@@ -46,6 +46,9 @@ class Heatmap(anywidget.AnyWidget):
         if isinstance(content, dict) and content.get("kind") == "hello":
             self.publisher.hello(int(content.get("have", 0)))
 
+    def __repr__(self) -> str:
+        return f"Heatmap of {self.history}"
+
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
         self.publisher.show()

@@ -159,6 +159,7 @@ def test_a_model_whose_norms_turn_nan_keeps_training_and_recording():
     assert math.isfinite(loop.history.epochs.loc[0, "loss"])
     assert loop.history.epochs.loc[0, "nonfinite"] == 2
     assert [math.isnan(value) for value in shown] == [False, False, True, True]
+    assert loop.state.metrics["loss"] == loop.history.epochs.loc[0, "loss"]
 
 
 def test_unused_frozen_and_not_optimized_parameters_are_told_apart_and_followed():
@@ -380,8 +381,10 @@ class Endless(IterableDataset):
         ((b for b in batches(1)), 5, r"generator can be read only once"),
         ([torch.zeros(2, 1)], 1, r"pair \(inputs, targets\); got a tensor of shape \(2, 1\)"),
         ([(1, 2, 3)], 1, "got a tuple of 3"),
-        (3, 1, "got a int"),
-        (lambda epoch: 5, 1, r"data\(0\) returned a int"),
+        (3, 1, "got an int"),
+        (lambda epoch: 5, 1, r"data\(0\) returned an int"),
+        (lambda: batches(1), 1, "takes the epoch's index: lambda epoch: batches"),
+        (TensorDataset(torch.zeros(3, 1)), 1, r"DataLoader\(dataset, batch_size=32"),
         (batches(1), -1, "epochs is a whole number from 0 on; got -1"),
         (batches(1), 1.5, "got 1.5"),
     ],
@@ -422,6 +425,17 @@ def test_bad_data_in_the_middle_keeps_what_was_recorded():
             UnknownKeywordError,
             "did you mean 'keep_gradients'",
         ),
+        (lambda: gv.trainer(net(), "mse", "adam"), LossError, "did you mean 'mean_squared_error'"),
+        (lambda: gv.trainer(net(), nn.MSELoss, "adam"), LossError, r"make one: MSELoss\(\)"),
+        (
+            lambda: gv.trainer(net(), "huber", "adam", lr=0.1),
+            UnknownKeywordError,
+            r"partial\(torch.optim.Adam, lr=0.01\)",
+        ),
+        (lambda: gv.trainer(net(), "huber", "lbfgs"), OptimizerError, "LBFGS evaluates the loss several times"),
+        (lambda: small_loop().metric(lambda p, t: 7, "epoch"), MetricError, "another name"),
+        (lambda: small_loop().metric(lambda p, t: 7, "loss"), MetricError, "another name"),
+        (lambda: small_loop().handle_event("epoch_end", print), EventError, "Known: epoch_completed, epoch_started"),
         (lambda: small_loop().run(batches(1), epoch=3), UnknownKeywordError, "'epoch': did you mean 'epochs'"),
         (lambda: small_loop().metric("acuracy"), MetricError, "did you mean 'accuracy'"),
         (lambda: small_loop().metric(lambda p, t: 0), MetricError, "needs a name"),
@@ -433,7 +447,7 @@ def test_bad_data_in_the_middle_keeps_what_was_recorded():
             "keep_gradients=True",
         ),
         (lambda: small_loop().handle_event("epoch_complete", print), EventError, "did you mean 'epoch_completed'"),
-        (lambda: small_loop().handle_event("started", 3), EventError, "got a int"),
+        (lambda: small_loop().handle_event("started", 3), EventError, "got an int"),
         (lambda: small_loop(on_error="ignore"), ValueError, '"raise" or "warn"'),
         (lambda: small_loop().run(batches(1), display="yes"), ValueError, "display is"),
         (lambda: gv.trainor, AttributeError, "did you mean 'trainer'"),
@@ -465,6 +479,8 @@ def test_after_an_error_the_same_loop_runs_again():
     state = loop.run(batches(0, 1, 2, 3))
     assert (state.status, state.iteration) == ("completed", 6)
     assert loop.history.metrics["loss"].tolist() == [0, 1, 0, 1, 2, 3]
+    assert loop.history.metrics["epoch"].tolist() == [0, 0, 1, 1, 1, 1]
+    assert loop.history.epochs["iterations"].tolist() == [2, 4]
     assert loop.history.progress.message is None
 
 
@@ -482,11 +498,15 @@ def test_ctrl_c_finishes_the_iteration_and_leaves_everything_usable():
     loop.handle_event("iteration_started", lambda state: interrupt() if state.iteration == 2 else None)
     data = [(torch.ones(1, 1), torch.zeros(1, 1))] * 5
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stopped:
         loop.run(data)
+    assert stopped.value.__notes__ == [
+        "Interrupted: 3 iterations are in loop.history, and loop.run(...) goes on with the next epoch."
+    ]
     assert signal.getsignal(signal.SIGINT) is before
     assert (loop.state.status, loop.state.iteration, len(loop.history)) == ("interrupted", 3, 3)
     assert loop.history.progress.status == "interrupted"
+    assert loop.history.epochs["iterations"].tolist() == [3]
     assert model(torch.ones(1, 1)).isfinite().all()
     state = loop.run(data)
     assert (state.status, state.iteration) == ("completed", 8)

@@ -33,6 +33,11 @@ def test_accuracy_of_every_pixel():
     assert accuracy(scores, targets) == (scores.argmax(1) == targets).float().mean()
 
 
+def test_targets_that_are_no_classes_are_refused():
+    with pytest.raises(MetricError, match="neither class indices nor 0 and 1"):
+        accuracy(torch.tensor([0.3, 2.0]), torch.tensor([0.25, 1.75]))
+
+
 def test_shapes_that_cannot_be_compared_are_named():
     with pytest.raises(MetricError, match=r"\(4, 3\) with targets of shape \(5,\)"):
         accuracy(torch.zeros(4, 3), torch.zeros(5))
@@ -58,7 +63,7 @@ def test_what_a_metric_returns_is_one_number():
     assert Metric("m", lambda p, t: p.bool().any(), ("y_pred", "y_true"))(state) == 1.0
     with pytest.raises(MetricError, match=r"'m' returned a tensor of shape \(2,\)"):
         Metric("m", lambda p, t: p, ("y_pred", "y_true"))(state)
-    with pytest.raises(MetricError, match="'m' returned a NoneType"):
+    with pytest.raises(MetricError, match="'m' returned None"):
         Metric("m", lambda p, t: None, ("y_pred", "y_true"))(state)
 
 

@@ -18,8 +18,8 @@ LIKE = torch.zeros(1)
 @pytest.mark.parametrize(
     ("batch", "came"),
     [
-        (torch.zeros(2, 3), "tensor of shape (2, 3)"),
-        ((1, 2, 3), "tuple of 3"),
+        (torch.zeros(2, 3), "a tensor of shape (2, 3)"),
+        ((1, 2, 3), "a tuple of 3"),
         ([1], "list of 1"),
         ({"x": 1, "y": 2}, "dict of 2"),
         ("ab", "str"),

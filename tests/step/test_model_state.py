@@ -57,7 +57,7 @@ def test_an_unknown_name_says_the_nearest():
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (3, "got a int"),
+        (3, "got an int"),
         (nn.ReLU(), r"no trainable parameter \(0 of 0\)"),
         (nn.Linear(2, 2).requires_grad_(False), r"\(0 of 2\). Unfreeze some: model.requires_grad_\(True\)"),
         (nn.LazyLinear(2), r"Run one batch first: model\(inputs\)"),

@@ -33,7 +33,7 @@ def test_factories_and_instances():
         ("adm", "did you mean 'adam'"),
         ("zzzzz", "known: adadelta"),
         (0.1, 'got a float. Write "adam"'),
-        (lambda parameters: 3, "returned a int"),
+        (lambda parameters: 3, "returned an int"),
         (torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1), "holds none of this model's 1 parameters"),
     ],
 )
