@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ class Loop:
         self._on_error = on_error
         self._handlers = Handlers(on_error)
         self._iterations_run = 0
+        self._train_mode: Callable[[], None] = lambda: None
         self._metrics: dict[str, Metric] = {"loss": loss_metric()}
 
     def __repr__(self) -> str:
@@ -161,29 +163,41 @@ class Loop:
             raise ValueError(f'display is "auto", "live" or None; got {display!r}.')
         if epochs == 0 or iterations == 0:
             return self.state
-        with ExitStack() as stack:
-            guard = stack.enter_context(InterruptGuard())
-            first = self._prepare(source, iterations)
-            stack.enter_context(training_mode(self._step.model))
-            self._show(display)
-            stack.callback(self._rest)
-            self.history.progress.begin()
-            self.state.status = "training"
-            try:
-                halted = self._epochs(source, epochs, iterations, first, guard)
-                if guard.requested:  # in the last handlers: never swallowed
-                    raise KeyboardInterrupt
-                self.state.status = "halted" if halted else "completed"
-            except KeyboardInterrupt as interrupt:
+        with InterruptGuard() as guard:
+            with ExitStack() as stack:
+                first = self._prepare(source, iterations)
+                self._train_mode = stack.enter_context(training_mode(self._step.model))
+                self._show(display)
+                stack.callback(self._rest)
+                self.history.progress.begin()
+                self.state.status = "training"
+                self._run(source, epochs, iterations, first, guard)
+            if guard.requested:  # while the last picture was sent: never swallowed
+                raise KeyboardInterrupt
+        return self.state
+
+    def _run(
+        self, source: Epochs, epochs: int, limit: int | None, first: tuple[Any, int | None], guard: InterruptGuard
+    ) -> None:
+        """Run epochs, and say in the state how it ended."""
+        try:
+            halted = self._epochs(source, epochs, limit, first, guard)
+            if guard.requested:  # in the last handlers
+                raise KeyboardInterrupt
+            self.state.status = "halted" if halted else "completed"
+        except BaseException as error:
+            # Ctrl-C reaches the workers of a DataLoader too, and what they raise then is still the interrupt.
+            if isinstance(error, KeyboardInterrupt) or (guard.requested and isinstance(error, Exception)):
                 self.state.status = "interrupted"
+                interrupt = error if isinstance(error, KeyboardInterrupt) else KeyboardInterrupt()
                 ran = f"{self._iterations_run:,} iterations are in loop.history"
                 interrupt.add_note(f"Interrupted: {ran}, and loop.run(...) goes on with the next epoch.")
-                raise
-            except BaseException as error:
-                self.state.status = "failed"
-                self.history.progress.message = f"{type(error).__name__}: {error}".splitlines()[0]
-                raise
-        return self.state
+                if interrupt is error:
+                    raise
+                raise interrupt from error
+            self.state.status = "failed"
+            self.history.progress.message = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise
 
     # One stretch of training -----------------------------------------------------------------------------------
 
@@ -191,14 +205,14 @@ class Loop:
         """The first epoch's batches, with its first one tried on the model; nothing has moved after it."""
         batches = source(self.state.epoch)
         planned = length(batches, iterations)
+        if self.state.step_state:  # tried before; the iterator is made after the handlers, as in every later epoch
+            return batches, planned
         iterator = iter(batches)
         try:
             batch = next(iterator)
         except StopIteration:
             raise source.empty(self.state.epoch) from None
-        fresh = self._step.init(batch)
-        if not self.state.step_state:
-            self.state.step_state = fresh
+        self.state.step_state = self._step.init(batch)
         return chain([batch], iterator), planned
 
     def _epochs(
@@ -259,6 +273,8 @@ class Loop:
         control = self._handlers.fire("iteration_started", state)
         if control is not None:
             return control
+        if not self._step.model.training:  # a handler that validates may leave it so
+            self._train_mode()
         try:
             state.step_state = self._step(batch, state.step_state)
         except Exception as error:
@@ -267,27 +283,31 @@ class Loop:
             )
             raise
         self._iterations_run += 1
-        values = {name: self._measure(metric) for name, metric in self._metrics.items()}
+        values, failure = self._measure_all()
         state.metrics = means(self._metrics.values())
         progress.epoch, progress.iteration, progress.metrics = state.epoch, self._iterations_run, state.metrics
         if progress.iterations is not None and progress.iteration > progress.iterations:
             progress.iterations = None  # the data has more than its length said
         self._recorder.commit(state.iteration, state.epoch, values)
+        if failure is not None:
+            raise failure
         return self._handlers.fire("iteration_completed", state)
 
-    def _measure(self, metric: Metric) -> float:
-        """The batch's own value of a metric, which joins its average."""
+    def _measure_all(self) -> tuple[dict[str, float], Exception | None]:
+        """The batch's own values, which join their averages; and an error to raise once the row is written."""
         step_state = self.state.step_state
-        try:
-            value = metric(step_state)
-            metric.average.add(value, metric.weight(step_state))
-        except Exception as error:
-            error.add_note(f"In the metric {metric.name!r}, at iteration {self.state.iteration}.")
-            if self._on_error == "raise":
-                raise
-            warn_of(error)
-            return math.nan
-        return value
+        values, failure = dict.fromkeys(self._metrics, math.nan), None
+        for name, metric in self._metrics.items():
+            try:
+                values[name] = metric(step_state)
+                metric.average.add(values[name], metric.weight(step_state))
+            except Exception as error:
+                error.add_note(f"In the metric {name!r}, at iteration {self.state.iteration}.")
+                if self._on_error == "raise":
+                    failure = failure or error
+                else:
+                    warn_of(error)
+        return values, failure
 
     def _rest(self) -> None:
         """What every run ends with: no gradients left behind, and the last state shown."""
@@ -373,6 +393,10 @@ def _meaning(metric: Metric) -> tuple[Any, ...]:
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
         raise DataError(f"{name} is a whole number from 0 on; got {value!r}.")
-    return value
+    return number

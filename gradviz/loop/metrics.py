@@ -27,14 +27,14 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
     Parameters
     ----------
     prediction : Tensor
-        Scores of shape [batch, classes, ...]; or logits of two classes in the shape of the targets (or with one more
-        axis of length 1), where above 0 means yes.
+        Scores of shape [batch, classes, ...], torch's own order; or logits of two classes in the shape of the targets
+        (or with one more axis of length 1), where above 0 means yes.
     targets : Tensor
         Class indices of shape [batch, ...], one-hot or probabilities in the shape of the scores, or 0 and 1.
 
     Returns
     -------
-    0-dim float32 Tensor, between 0 and 1
+    0-dim float32 Tensor, between 0 and 1; NaN if a prediction is NaN
 
     Raises
     ------
@@ -48,11 +48,17 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
     >>> accuracy(torch.tensor([[1.5], [-0.5]]), torch.tensor([[1.0], [1.0]]))
     tensor(0.5000)
     """
+    if prediction.isnan().any():
+        return torch.tensor(math.nan)  # nothing is predicted
     if prediction.ndim == targets.ndim + 1 and prediction.shape[1] == 1:
         prediction = prediction.squeeze(1)
     if prediction.ndim == targets.ndim + 1 and prediction.shape[:1] + prediction.shape[2:] == targets.shape:
         right = prediction.argmax(1) == targets
     elif prediction.shape == targets.shape and prediction.ndim > 1 and prediction.shape[1] > 1:
+        if not torch.isclose(targets.sum(1).float(), torch.ones(())).all():
+            raise MetricError(
+                "accuracy takes one class for each example; these targets are neither one-hot nor shares."
+            )
         right = prediction.argmax(1) == targets.argmax(1)
     elif prediction.shape == targets.shape:
         if not ((targets == 0) | (targets == 1)).all():
@@ -108,6 +114,7 @@ class Metric:
     name: str
     function: Callable[..., Any]
     fields: tuple[str, ...]
+    weighted: bool = False
     average: RunningAverage = field(default_factory=RunningAverage)
 
     def __call__(self, state: StepState) -> float:
@@ -124,15 +131,15 @@ class Metric:
             raise MetricError(f"The metric {self.name!r} returned {described(value)}; one number is wanted.") from None
 
     def weight(self, state: StepState) -> int:
-        """Number of examples, where the metric looks at them; 1 otherwise."""
-        if not {"y_true", "y_pred", "loss"} & set(self.fields):
+        """Number of examples, where the metric looks at predictions or targets; 1 otherwise."""
+        if not (self.weighted or {"y_true", "y_pred"} & set(self.fields)):
             return 1
-        return batch_size(state["y_true"], state["y_pred"])
+        return batch_size(state["y_pred"], state["y_true"])
 
 
 def loss_metric() -> Metric:
     """The batch's own loss, under the name every loop has it."""
-    return Metric("loss", lambda loss: loss, ("loss",))
+    return Metric("loss", lambda loss: loss, ("loss",), weighted=True)
 
 
 def build_metric(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gradviz.errors import DataError, InputCastWarning, described
@@ -17,7 +18,7 @@ from gradviz.errors import DataError, InputCastWarning, described
 class Batch(NamedTuple):
     """What a model is given and what it should say.
 
-    Inputs are a tensor (``model(x)``), a tuple (``model(*x)``) or a mapping (``model(**x)``).
+    Inputs are a tensor (``model(x)``), a tuple or list (``model(*x)``) or a mapping (``model(**x)``).
     """
 
     inputs: Any
@@ -33,7 +34,9 @@ def as_batch(batch: Any) -> Batch:
         If it is not a tuple or list of two.
     """
     if isinstance(batch, tuple | list) and len(batch) == 2:
-        return Batch(*batch)
+        inputs, targets = batch
+        # Other mappings than dicts, such as a tokenizer's output, are no pytrees.
+        return Batch(dict(inputs) if isinstance(inputs, Mapping) else inputs, targets)
     came = described(batch) + (f" of {len(batch)}" if isinstance(batch, tuple | list | Mapping) else "")
     raise DataError(
         f"A batch is a pair (inputs, targets); got {came}. "
@@ -87,9 +90,12 @@ def call(module: nn.Module, inputs: Any) -> Any:
     """The module on inputs of any of the three forms."""
     if isinstance(inputs, Mapping):
         return module(**inputs)
-    if isinstance(inputs, tuple):
-        return module(*inputs)
-    return module(inputs)
+    return module(*inputs) if is_several(inputs) else module(inputs)
+
+
+def is_several(inputs: Any) -> bool:
+    """Whether inputs are several arguments: a tuple, or the list that a DataLoader makes of one."""
+    return isinstance(inputs, tuple | list) and not isinstance(inputs, PackedSequence)
 
 
 def in_words(batch: Batch) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -57,10 +58,12 @@ class ModelState(Mapping[str, Tensor]):
         return {name: p for name, p in self.parameters.items() if not p.requires_grad}
 
     def __getitem__(self, name: str) -> Tensor:
-        tensors: dict[str, Tensor] = {**self.parameters, **self.buffers}
-        if name not in tensors:
-            raise KeyError(f"{name!r}: {nearest(name, tensors)}")
-        return tensors[name]
+        found: Tensor | None = self.parameters.get(name)
+        if found is None:
+            found = self.buffers.get(name)
+        if found is None:
+            raise KeyError(f"{name!r}: {nearest(name, self)}")
+        return found
 
     def __iter__(self) -> Iterator[str]:
         yield from self.parameters
@@ -99,7 +102,7 @@ def canonical_name(name: str) -> str:
     >>> canonical_name("_orig_mod.encoder.0._orig_mod.weight")
     'encoder.0.weight'
     """
-    return name.replace("_orig_mod.", "")
+    return re.sub(r"(^|\.)_orig_mod\.", r"\1", name)
 
 
 def check_trainable(module: nn.Module) -> None:
@@ -119,6 +122,11 @@ def check_trainable(module: nn.Module) -> None:
             f"{kind} reduces gradients outside autograd.grad, which gradviz uses. Pass model.module instead."
         )
     parameters = list(module.parameters())
+    if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in parameters):
+        raise ModelError(
+            "A parameter has a post-accumulate-grad hook, which never fires here: gradients come from "
+            "torch.autograd.grad. Use parameter.register_hook(...) instead."
+        )
     if any(is_lazy(p) for p in parameters):
         raise ModelError("The model has lazy parameters that have no shape yet. Run one batch first: model(inputs).")
     if not any(p.requires_grad for p in parameters):
@@ -128,23 +136,28 @@ def check_trainable(module: nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def training_mode(module: nn.Module) -> Iterator[None]:
+def training_mode(module: nn.Module) -> Iterator[Callable[[], None]]:
     """Put a module in train mode for a while, and every flag back as it was, on errors too.
 
     Submodules in eval mode while the root is in train mode were put there on purpose and stay; so do wholly frozen
-    ones, whose batch-norm statistics should be as still as their weights.
+    ones, whose batch-norm statistics should be as still as their weights. Yields a function that sets the flags again,
+    for when somebody else has put the whole module into eval mode.
     """
     flags = [(child, child.training) for child in module.modules()]
-    kept = {id(child) for child, training in flags if module.training and not training}
-    try:
+    kept = [child for child, training in flags if module.training and not training]
+
+    def train() -> None:
         module.train()  # the module's own train(), which may hold parts of it in eval mode
+        for child in kept:
+            child.training = False
         for child, _ in flags:
-            if id(child) in kept:
-                child.training = False
             parameters = list(child.parameters())
             if parameters and not any(p.requires_grad for p in parameters):
                 child.eval()
-        yield
+
+    try:
+        train()
+        yield train
     finally:
         for child, training in flags:
             child.training = training

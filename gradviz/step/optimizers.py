@@ -26,10 +26,24 @@ def build_optimizer(optimizer: Any, parameters: Iterable[Tensor]) -> Optimizer:
     Raises
     ------
     OptimizerError
-        If the name is unknown, the factory makes something else, or an instance holds none of the parameters.
+        If the name is unknown, the factory makes something else, or the optimizer holds none of the parameters or
+        others than these.
     """
     parameters = list(parameters)
     made = _build(optimizer, parameters)
+    known = {id(p) for p in parameters}
+    held = [p for group in made.param_groups for p in group["params"]]
+    own = sum(id(p) in known for p in held)
+    if not own:
+        raise OptimizerError(
+            f"The {type(made).__name__} holds none of this model's {len(parameters)} parameters, so nothing would "
+            "train. Write torch.optim.SGD(model.parameters(), lr=0.1), with this very model."
+        )
+    if own < len(held):
+        raise OptimizerError(
+            f"The {type(made).__name__} holds {len(held) - own} of {len(held)} parameters that are not the model's, "
+            "which would not be trained. Make what they belong to a part of the model, such as model.loss = loss."
+        )
     if isinstance(made, torch.optim.LBFGS):
         raise OptimizerError(
             "LBFGS evaluates the loss several times in a step, which gradviz does not do. Take another "
@@ -40,12 +54,6 @@ def build_optimizer(optimizer: Any, parameters: Iterable[Tensor]) -> Optimizer:
 
 def _build(optimizer: Any, parameters: list[Tensor]) -> Optimizer:
     if isinstance(optimizer, Optimizer):
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if not any(id(p) in held for p in parameters):
-            raise OptimizerError(
-                f"The {type(optimizer).__name__} holds none of this model's {len(parameters)} parameters, so nothing "
-                "would train. Write torch.optim.SGD(model.parameters(), lr=0.1), with this very model."
-            )
         return optimizer
     if isinstance(optimizer, str):
         if optimizer.lower() not in OPTIMIZERS:

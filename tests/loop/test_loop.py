@@ -110,6 +110,24 @@ def test_iterations_limit_each_epoch_and_none_at_all_is_no_run():
     assert loop.history.metrics["loss"].tolist() == [1, 2, 1, 2]
 
 
+def test_later_runs_ask_for_their_data_after_the_handlers():
+    loop, asked = small_loop(), []
+    loop.handle_event("epoch_started", lambda state: asked.append(f"epoch {state.epoch}"))
+    for _ in range(2):
+        loop.run(lambda epoch: (asked.append(f"data {epoch}"), iter(batches(1)))[1])
+    assert asked == ["data 0", "epoch 0", "data 1", "epoch 1"]
+
+
+def test_a_handler_that_leaves_the_model_in_eval_mode_does_no_harm():
+    model = net()
+    model[3].eval()
+    loop = gv.trainer(model, "cross_entropy", "sgd")
+    loop.handle_event("iteration_completed", lambda state: model.eval() and None)
+    loop.run(loader())
+    assert model[1].num_batches_tracked == 4
+    assert [child.training for child in model] == [True, True, True, False, True]
+
+
 def test_data_may_be_a_function_of_the_epoch():
     loop = small_loop()
     loop.run(lambda epoch: (b for b in batches(epoch, epoch + 1)), epochs=2)
@@ -328,6 +346,8 @@ def test_a_metric_s_error_is_named_with_its_iteration():
     with pytest.raises(AttributeError) as error:
         loop.run(batches(1))
     assert error.value.__notes__ == ["In the metric 'mine', at iteration 0."]
+    assert loop.history.metrics["mine"].isna().tolist() == [True]
+    assert loop.history.metrics["loss"].tolist() == [1]
 
 
 @pytest.mark.case("N07")
@@ -539,6 +559,19 @@ def test_ctrl_c_in_the_last_handler_is_not_swallowed():
     with pytest.raises(KeyboardInterrupt):
         loop.run(batches(1))
     assert loop.state.status == "interrupted"
+
+
+def test_an_error_that_ctrl_c_made_elsewhere_is_the_interrupt():
+    def batches_of_a_worker():
+        yield from batches(1, 2)
+        interrupt()
+        raise RuntimeError("DataLoader worker exited unexpectedly")
+
+    loop = small_loop()
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        loop.run(batches_of_a_worker())
+    assert isinstance(stopped.value.__cause__, RuntimeError)
+    assert (loop.state.status, len(loop.history)) == ("interrupted", 2)
 
 
 def test_a_loop_runs_in_another_thread():
