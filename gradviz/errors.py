@@ -72,7 +72,7 @@ class OptimizerError(GradvizError, ValueError):
 
 
 class MetricError(GradvizError, ValueError):
-    """A metric that is unknown, has no name, or asks for fields the step state does not have."""
+    """A metric that is unknown, has no name of its own, or asks for fields the step state does not have."""
 
     code = "E0205"
 
@@ -175,18 +175,43 @@ class UnusedParameterWarning(GradvizWarning):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Words that name the known spelling nearest to `name`, or list the known ones.
+    """Words that name the known spelling nearest to `name`, and list the known ones where they are few.
 
     Examples
     --------
     >>> nearest("cros_entropy", ["cross_entropy", "huber"])
-    "did you mean 'cross_entropy'?"
+    "did you mean 'cross_entropy'? Known: cross_entropy, huber"
+    >>> nearest("mse", ["mean_squared_error", "hinge"])
+    "did you mean 'mean_squared_error'? Known: hinge, mean_squared_error"
     >>> nearest("zzz", ["adam", "sgd"])
     'known: adam, sgd'
     """
     known = sorted(known)
-    close = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.55)
-    return f"did you mean {close[0]!r}?" if close else "known: " + ", ".join(known)
+    word = str(name).lower().removesuffix("_loss")
+    by_initials = [full for full in known if word and "".join(part[:1] for part in full.split("_")) == word]
+    close = by_initials or difflib.get_close_matches(word, known, n=1, cutoff=0.55)
+    if not close:
+        return "known: " + ", ".join(known)
+    return f"did you mean {close[0]!r}?" + (f" Known: {', '.join(known)}" if len(known) <= 8 else "")
+
+
+def described(value: object) -> str:
+    """What came, in words: a type with its article, and a shape where there is one.
+
+    Examples
+    --------
+    >>> described([1]), described(None), described(int)
+    ('a list', 'None', 'the class int')
+    """
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    shape = getattr(value, "shape", None)
+    name = type(value).__name__
+    name = "tensor" if name == "Tensor" else name
+    article = "an" if name[:1].lower() in "aeio" or name == "ndarray" else "a"
+    return f"{article} {name}" + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
 
 
 def names_nearest_keyword(function: Callable[P, R]) -> Callable[P, R]:
@@ -194,11 +219,19 @@ def names_nearest_keyword(function: Callable[P, R]) -> Callable[P, R]:
     parameters = inspect.signature(function).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "self"]
 
-    @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in kwargs:
+    def check(keywords: Iterable[str]) -> None:
+        for name in keywords:
             if name not in known:
-                raise UnknownKeywordError(f"{function.__name__}() takes no keyword {name!r}: {nearest(name, known)}")
+                hint = ""
+                if "optimizer" in known and name in ("lr", "learning_rate", "momentum", "weight_decay", "betas"):
+                    hint = ". An option of the optimizer goes into it: functools.partial(torch.optim.Adam, lr=0.01)"
+                raise UnknownKeywordError(
+                    f"{function.__name__}() takes no keyword {name!r}: {nearest(name, known)}{hint}"
+                )
+
+    @functools.wraps(function)
+    def with_known_keywords(*args: P.args, **kwargs: P.kwargs) -> R:
+        check(kwargs)
         return function(*args, **kwargs)
 
-    return checked
+    return with_known_keywords

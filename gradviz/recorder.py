@@ -32,8 +32,8 @@ class Recorder:
         self._pending: tuple[NDArray[np.float64], NDArray[np.uint8]] | None = None
         self._parameters: Mapping[str, Tensor] = {}
         self._row: dict[str, int] = {}
-        self._optimized: set[int] = set()
-        self._n_optimized = 0
+        self._states: dict[str, int] = {}
+        self._optimized: list[int] = []
         self._warned = False
         step.observe = self.observe
 
@@ -63,23 +63,24 @@ class Recorder:
         if reached:
             rows = [self._row[name] for name in reached]
             table[rows] = statistics(list(reached.values()))
-            states[rows] = [OK if id(self._parameters[name]) in self._optimized else NOT_OPTIMIZED for name in reached]
+            states[rows] = [self._states[name] for name in reached]
         return table, states
 
     def _look_for_changes(self) -> None:
         """Follow parameters that join or leave the model or the optimizer; a row once given is kept."""
         parameters = self._step.model_state.parameters  # the same object for as long as the module tree is the same
         groups = self._step.optimizer.param_groups
-        n_optimized = sum(len(group["params"]) for group in groups)
-        if parameters is self._parameters and n_optimized == self._n_optimized:
+        optimized = [id(p) for group in groups for p in group["params"]]
+        if parameters is self._parameters and optimized == self._optimized:
             return
         described = list(self.history.described)
         known = {parameter["name"] for parameter in described}
         described += [describe(name, p) for name, p in parameters.items() if name not in known]
         self.history.declare(described)
         self._row = {parameter["name"]: row for row, parameter in enumerate(described)}
-        self._optimized = {id(p) for group in groups for p in group["params"]}
-        self._parameters, self._n_optimized = parameters, n_optimized
+        self._parameters, self._optimized = parameters, optimized
+        held = set(optimized)
+        self._states = {name: OK if id(p) in held else NOT_OPTIMIZED for name, p in parameters.items()}
 
     def _nothing(self) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
         shape = len(self.history.described)

@@ -25,7 +25,11 @@ def test_bad_values_are_value_errors():
 
 
 def test_the_nearest_name_or_all_of_them():
-    assert nearest("Huber", ["huber", "hinge"]) == "did you mean 'huber'?"
+    assert nearest("Huber", ["huber", "hinge"]) == "did you mean 'huber'? Known: hinge, huber"
+    errors_by_name = ["mean_absolute_error", "mean_squared_error"]
+    assert nearest("mae", errors_by_name).startswith("did you mean 'mean_absolute_error'?")
+    assert nearest("mse_loss", errors_by_name).startswith("did you mean 'mean_squared_error'?")
+    assert nearest("adamm", ["adam", *(f"name {n}" for n in range(9))]) == "did you mean 'adam'?"
     assert nearest("", ["b", "a"]) == "known: a, b"
 
 

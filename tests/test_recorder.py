@@ -61,5 +61,19 @@ def test_a_parameter_that_joins_the_optimizer_is_ok_from_then_on():
     assert history.wide("state")["0.weight"].tolist() == ["ok", "ok"]
 
 
+def test_parameters_that_change_places_in_the_optimizer_are_followed():
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    step, history = train_step(model, "huber", optimizer), History()
+    recorder = Recorder(step, history)
+    state = step(BATCH, step.init(BATCH))
+    recorder.commit(0, 0, {})
+    optimizer.param_groups[0]["params"] = list(model[1].parameters())
+    step(BATCH, state)
+    recorder.commit(1, 0, {})
+    assert history.wide("state")["0.weight"].tolist() == ["ok", "not_optimized"]
+    assert history.wide("state")["1.weight"].tolist() == ["not_optimized", "ok"]
+
+
 def test_how_a_parameter_is_described():
     assert describe("w", torch.zeros(2, 3, dtype=torch.bfloat16)) == {"name": "w", "shape": (2, 3), "dtype": "bfloat16"}

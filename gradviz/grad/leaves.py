@@ -6,6 +6,7 @@ name; its other names are aliases.
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -176,7 +177,7 @@ def canonical_name(name: str) -> str:
     >>> canonical_name("_orig_mod.encoder.0._orig_mod.weight")
     'encoder.0.weight'
     """
-    return name.replace("_orig_mod.", "")
+    return re.sub(r"(^|\.)_orig_mod\.", r"\1", name)
 
 
 def class_name(module: nn.Module) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
@@ -46,7 +47,7 @@ _FLOAT32 = np.finfo(np.float32)
 
 
 class History:
-    """Gradients and metrics of a run by iteration. Made by a loop or a watch; it needs no torch to be read.
+    """Gradients and metrics of a run by iteration. Made by a loop; it needs no torch to be read.
 
     Examples
     --------
@@ -72,6 +73,7 @@ class History:
         self._frames: dict[str, pd.DataFrame] = {}
         self._overview, self._seen = Overview(), 0
         self._listeners: list[weakref.WeakMethod[Listener]] = []
+        self._lock = threading.RLock()  # a notebook reads while a thread trains
 
     # What happened ---------------------------------------------------------------------------------------------
 
@@ -86,9 +88,14 @@ class History:
     def gradients(self) -> pd.DataFrame:
         """Tidy: one line for each iteration and parameter.
 
-        Columns: iteration, epoch (int64), parameter, stage, state (categories), norm, mean, std, max_abs,
-        zero_fraction (float64), nan, posinf, neginf, nonfinite (Int64 counts of entries). Missing where nothing was
-        recorded; `state` says why.
+        Columns: iteration, epoch (int64, from 0), parameter, stage, state (categories), norm, mean, std, max_abs,
+        zero_fraction (float64), nan, posinf, neginf and their sum nonfinite (Int64 counts of entries).
+
+        `stage` says when the gradient was measured: "backward" is as autograd gave it, before the optimizer. `state`
+        is "ok"; "unused", no path from the loss; "frozen", ``requires_grad=False``; "not_optimized", measured but in no
+        parameter group; or "not_recorded". Numbers are missing where nothing was recorded. `std` is torch's own, with
+        n - 1 in the denominator, so it is NaN for a parameter of one entry; a NaN or infinite entry shows in the norm,
+        and the counts say which.
         """
         return self._frame("gradients", lambda rows: frames.tidy(rows, self._names))
 
@@ -135,7 +142,9 @@ class History:
         names = [parameter["name"] for parameter in parameters]
         if names[: len(self._parameters)] != self._names:
             raise HistoryError("Parameters can be added to a history, but not taken away or put in another order.")
-        self._parameters = list(parameters)
+        with self._lock:
+            self._parameters = list(parameters)
+            self._frames.clear()
 
     @property
     def described(self) -> list[Parameter]:
@@ -151,10 +160,11 @@ class History:
         metrics: Mapping[str, float],
     ) -> None:
         """Record one iteration: [parameters, statistics] values, [parameters] states, the batch's metrics."""
-        if epoch >= len(self._epoch_starts):
-            self._epoch_starts.extend([iteration] * (epoch + 1 - len(self._epoch_starts)))
-        self._rows.append(iteration, epoch, statistics, states, metrics)
-        self._frames.clear()
+        with self._lock:
+            if epoch >= len(self._epoch_starts):
+                self._epoch_starts.extend([iteration] * (epoch + 1 - len(self._epoch_starts)))
+            self._rows.append(iteration, epoch, statistics, states, metrics)
+            self._frames.clear()
         self.notify()
 
     def end_epoch(self, epoch: int, iterations: int, means: Mapping[str, float], nonfinite: int) -> None:
@@ -170,16 +180,18 @@ class History:
 
     def columns(self, start: int = 0) -> Columns:
         """The iterations from `start` on as columns of a picture: a row for each parameter's norm, the loss last."""
-        return join([_columns_of(rows) for rows in self._rows.pieces(start)])
+        with self._lock:
+            return join([_columns_of(rows) for rows in self._rows.pieces(start)])
 
     @property
     def overview(self) -> Overview:
         """The whole run in a bounded number of columns."""
-        if self._seen < len(self):
-            fresh = self.columns(self._seen)
-            self._overview.append(fresh)
-            self._seen += len(fresh)
-        return self._overview
+        with self._lock:
+            if self._seen < len(self):
+                fresh = self.columns(self._seen)
+                self._overview.append(fresh)
+                self._seen += len(fresh)
+            return self._overview
 
     def subscribe(self, listener: Listener) -> None:
         """Call a bound method after every append, for as long as its object lives."""
@@ -205,9 +217,10 @@ class History:
     def _frame(self, name: str, build: Callable[[Rows], pd.DataFrame]) -> pd.DataFrame:
         # Cached until the next append. A reader's own edits must not reach the cache; since pandas 3 a shallow copy is
         # one until somebody writes.
-        if name not in self._frames:
-            self._frames[name] = build(self._rows.read())
-        return self._frames[name].copy(deep=not _COPIES_ON_WRITE)
+        with self._lock:
+            if name not in self._frames:
+                self._frames[name] = build(self._rows.read(len(self._parameters)))
+            return self._frames[name].copy(deep=not _COPIES_ON_WRITE)
 
 
 def _columns_of(rows: Rows) -> Columns:

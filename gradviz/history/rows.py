@@ -71,21 +71,20 @@ class RowStore:
         for name, value in metrics.items():
             chunk.metrics[name][at] = value
         self._in_chunk += 1
-        self._length += 1  # last: a reader in another thread sees whole rows only
+        self._length += 1
 
     def pieces(self, start: int = 0) -> Iterator[Rows]:
         """The rows from `start` on, chunk by chunk, without a copy."""
-        at, length = 0, self._length
-        for place, chunk in enumerate(list(self._chunks)):
-            held = len(chunk) if place < len(self._chunks) - 1 else length - at
+        at = 0
+        for place, chunk in enumerate(self._chunks):
+            held = len(chunk) if place < len(self._chunks) - 1 else self._in_chunk
             if at + held > start:
                 yield _cut(chunk, max(start - at, 0), held)
             at += held
 
-    def read(self, start: int = 0) -> Rows:
-        """The rows from `start` on as one set of arrays, as wide as the newest."""
-        n_parameters = self._chunks[-1].states.shape[1] if self._chunks else 0
-        pieces = list(self.pieces(start)) or [_blank(0, n_parameters, {})]
+    def read(self, n_parameters: int) -> Rows:
+        """All rows as one set of arrays, for so many parameters as are known by now."""
+        pieces = list(self.pieces()) or [_blank(0, n_parameters, {})]
         names = list(dict.fromkeys(name for piece in pieces for name in piece.metrics))
         pieces = [_widened(piece, n_parameters, names) for piece in pieces]
         return Rows(
@@ -99,7 +98,14 @@ class RowStore:
     def _open(self, n_parameters: int, metrics: Mapping[str, float]) -> Rows:
         if self._chunks:
             self._chunks[-1] = _cut(self._chunks[-1], 0, self._in_chunk)
-        chunk = _blank(CHUNK, n_parameters, metrics)
+        # Not filled: the pages of a large model's chunk cost nothing before they are written.
+        chunk = Rows(
+            np.empty(CHUNK, np.int64),
+            np.empty(CHUNK, np.int64),
+            np.empty((CHUNK, len(STATISTICS), n_parameters)),
+            np.empty((CHUNK, n_parameters), np.uint8),
+            {name: np.full(CHUNK, np.nan) for name in metrics},
+        )
         self._chunks.append(chunk)
         self._in_chunk = 0
         return chunk

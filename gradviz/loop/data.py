@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gradviz.errors import DataError
+from gradviz.errors import DataError, described
 
 Data = Iterable[Any] | Callable[[int], Iterable[Any]]
 
@@ -27,10 +28,18 @@ class Epochs:
 
     def __init__(self, data: Data, epochs: int) -> None:
         if not callable(data) and not isinstance(data, Iterable):
+            is_dataset = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+            hint = (
+                " A data set goes into a loader: DataLoader(dataset, batch_size=32, shuffle=True)."
+                if is_dataset
+                else ""
+            )
             raise DataError(
                 "Data is an iterable of batches (inputs, targets), such as a DataLoader, or a function from the epoch "
-                f"to one; got a {type(data).__name__}."
+                f"to one; got {described(data)}.{hint}"
             )
+        if callable(data) and not isinstance(data, Iterable) and not _takes_one(data):
+            raise DataError("A function that gives the data takes the epoch's index: lambda epoch: batches.")
         if isinstance(data, Iterator) and epochs > 1:
             raise DataError(
                 f"The {type(data).__name__} can be read only once, but {epochs} epochs are asked for. Pass list(data), "
@@ -43,7 +52,7 @@ class Epochs:
         batches = self._data(epoch) if callable(self._data) and not isinstance(self._data, Iterable) else self._data
         if isinstance(batches, Iterable):
             return batches
-        raise DataError(f"data({epoch}) returned a {type(batches).__name__}; an iterable of batches is wanted.")
+        raise DataError(f"data({epoch}) returned {described(batches)}; an iterable of batches is wanted.")
 
     def empty(self, epoch: int) -> DataError:
         """The error for an epoch without a batch."""
@@ -52,6 +61,16 @@ class Epochs:
         else:
             hint = "Is the data set empty, or drop_last=True with less than one batch in it?"
         return DataError(f"The data gave no batch in epoch {epoch}. {hint}")
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(0)
+    except TypeError:
+        return False
+    except ValueError:  # no signature to read
+        return True
+    return True
 
 
 def length(batches: Iterable[Any], limit: int | None) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, Literal
 
-from gradviz.errors import EventError, HandlerWarning, nearest
+from gradviz.errors import EventError, HandlerWarning, described, nearest
 from gradviz.step.train_step import StepState
 
 EVENTS = ("started", "epoch_started", "iteration_started", "iteration_completed", "epoch_completed")
@@ -30,7 +30,8 @@ class State:
     epoch, epoch_iteration : int
         Index of the current epoch, and of the iteration within it; after a run, the number of epochs run.
     metrics : dict of str to float
-        Means of this epoch so far, weighted by the number of examples.
+        Means of this epoch so far, weighted by the number of examples. Where the newest value is not finite it shows
+        itself; the mean of the finite ones is back at the next iteration, and when the epoch is completed.
     step_state : StepState
         What the last step left behind; empty before the first run.
     status : str
@@ -78,7 +79,7 @@ class Handlers:
         if event not in self._handlers:
             raise EventError(f"No event is called {event!r}: {nearest(str(event), EVENTS)}")
         if not callable(handler):
-            raise EventError(f"A handler is a function of the state; got a {type(handler).__name__}.")
+            raise EventError(f"A handler is a function of the state; got {described(handler)}.")
         attached = self._handlers[event]
         for place, earlier in enumerate(attached):
             if is_same_handler(earlier, handler):
@@ -112,7 +113,7 @@ class Handlers:
 def warn_of(error: Exception) -> None:
     """Say what a user's handler or metric raised, and where, under ``on_error="warn"``."""
     where = " ".join(getattr(error, "__notes__", []))
-    warnings.warn(f"{type(error).__name__}: {error} {where}", HandlerWarning, stacklevel=2)
+    warnings.warn(f"{where} {type(error).__name__}: {error}", HandlerWarning, stacklevel=2)
 
 
 def is_same_handler(earlier: Any, later: Any) -> bool:

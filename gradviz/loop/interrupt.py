@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ class InterruptGuard:
 
     def __init__(self) -> None:
         self.requested = False
+        self._process = os.getpid()
         self._previous: Callable[[int, FrameType | None], Any] | None = None
 
     def __enter__(self) -> InterruptGuard:
@@ -39,7 +41,11 @@ class InterruptGuard:
             self._previous = None
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if os.getpid() != self._process and self._previous is not None:
+            # A worker that was forked from the loop's process has the guard's handler, but not its loop.
+            self._previous(number, frame)
+        elif self.requested:
             self.__exit__()
             raise KeyboardInterrupt
-        self.requested = True
+        else:
+            self.requested = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ class Loop:
         self._on_error = on_error
         self._handlers = Handlers(on_error)
         self._iterations_run = 0
+        self._train_mode: Callable[[], None] = lambda: None
         self._metrics: dict[str, Metric] = {"loss": loss_metric()}
 
     def __repr__(self) -> str:
@@ -63,7 +65,8 @@ class Loop:
         Parameters
         ----------
         metric : str or callable
-            ``"accuracy"``, or a function that returns one number.
+            ``"accuracy"``, or a function that returns one number. Accuracy takes scores of each class, or the logits of
+            two: above 0 means yes. Of probabilities write ``lambda p, y: ((p > 0.5) == y.bool()).float().mean()``.
         name : str, optional
             What it is called; by default as the function is.
         accumulate : str
@@ -75,6 +78,7 @@ class Loop:
         Examples
         --------
         >>> import gradviz as gv
+        >>> from torch import nn
         >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
         >>> loop.metric(lambda loss: loss.sqrt(), "root of the loss", fields=["loss"])
         Loop of Linear: 0 iterations, 0 epochs (idle)
@@ -99,12 +103,13 @@ class Loop:
             ``"started"``, ``"epoch_started"``, ``"iteration_started"``, ``"iteration_completed"`` or
             ``"epoch_completed"``.
         handler : callable
-            Takes the `State`; returns None, ``"halt_epoch"`` or ``"halt_loop"``. A function of the same name that is
-            attached again, as when a notebook cell is run again, takes the place of the older one.
+            Takes the `State`; returns None, ``"halt_epoch"`` or ``"halt_loop"``. When a notebook cell is run again, the
+            function it defines anew takes the place of the older one; other functions are added.
 
         Examples
         --------
         >>> import torch, gradviz as gv
+        >>> from torch import nn
         >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
         >>> loop = loop.handle_event("epoch_completed", lambda state: print(state.epoch, state.iteration))
         >>> data = [(torch.ones(4, 2), torch.ones(4, 1))]
@@ -125,7 +130,9 @@ class Loop:
         iterations: int | None = None,
         display: Literal["auto", "live"] | None = "auto",
     ) -> State:
-        """Train. Called again, it goes on from where it stands.
+        """Train. Called again, it goes on from where it stands, with the next epoch.
+
+        An epoch that was broken off, by Ctrl-C, an error or a handler, counts as one; it is not taken up in its middle.
 
         Parameters
         ----------
@@ -156,27 +163,41 @@ class Loop:
             raise ValueError(f'display is "auto", "live" or None; got {display!r}.')
         if epochs == 0 or iterations == 0:
             return self.state
-        with ExitStack() as stack:
-            guard = stack.enter_context(InterruptGuard())
-            first = self._prepare(source, iterations)
-            stack.enter_context(training_mode(self._step.model))
-            self._show(display)
-            stack.callback(self._rest)
-            self.history.progress.begin()
-            self.state.status = "training"
-            try:
-                halted = self._epochs(source, epochs, iterations, first, guard)
-                if guard.requested:  # in the last handlers: never swallowed
-                    raise KeyboardInterrupt
-                self.state.status = "halted" if halted else "completed"
-            except KeyboardInterrupt:
-                self.state.status = "interrupted"
-                raise
-            except BaseException as error:
-                self.state.status = "failed"
-                self.history.progress.message = f"{type(error).__name__}: {error}".splitlines()[0]
-                raise
+        with InterruptGuard() as guard:
+            with ExitStack() as stack:
+                first = self._prepare(source, iterations)
+                self._train_mode = stack.enter_context(training_mode(self._step.model))
+                self._show(display)
+                stack.callback(self._rest)
+                self.history.progress.begin()
+                self.state.status = "training"
+                self._run(source, epochs, iterations, first, guard)
+            if guard.requested:  # while the last picture was sent: never swallowed
+                raise KeyboardInterrupt
         return self.state
+
+    def _run(
+        self, source: Epochs, epochs: int, limit: int | None, first: tuple[Any, int | None], guard: InterruptGuard
+    ) -> None:
+        """Run epochs, and say in the state how it ended."""
+        try:
+            halted = self._epochs(source, epochs, limit, first, guard)
+            if guard.requested:  # in the last handlers
+                raise KeyboardInterrupt
+            self.state.status = "halted" if halted else "completed"
+        except BaseException as error:
+            # Ctrl-C reaches the workers of a DataLoader too, and what they raise then is still the interrupt.
+            if isinstance(error, KeyboardInterrupt) or (guard.requested and isinstance(error, Exception)):
+                self.state.status = "interrupted"
+                interrupt = error if isinstance(error, KeyboardInterrupt) else KeyboardInterrupt()
+                ran = f"{self._iterations_run:,} iterations are in loop.history"
+                interrupt.add_note(f"Interrupted: {ran}, and loop.run(...) goes on with the next epoch.")
+                if interrupt is error:
+                    raise
+                raise interrupt from error
+            self.state.status = "failed"
+            self.history.progress.message = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise
 
     # One stretch of training -----------------------------------------------------------------------------------
 
@@ -184,14 +205,14 @@ class Loop:
         """The first epoch's batches, with its first one tried on the model; nothing has moved after it."""
         batches = source(self.state.epoch)
         planned = length(batches, iterations)
+        if self.state.step_state:  # tried before; the iterator is made after the handlers, as in every later epoch
+            return batches, planned
         iterator = iter(batches)
         try:
             batch = next(iterator)
         except StopIteration:
             raise source.empty(self.state.epoch) from None
-        fresh = self._step.init(batch)
-        if not self.state.step_state:
-            self.state.step_state = fresh
+        self.state.step_state = self._step.init(batch)
         return chain([batch], iterator), planned
 
     def _epochs(
@@ -208,17 +229,19 @@ class Loop:
             if turn:
                 batches = source(state.epoch)
             began = time.perf_counter()
-            control = self._epoch(islice(batches, limit), source, guard)
-            state.times[state.epoch] = time.perf_counter() - began
-            if control is None:
-                control = self._handlers.fire("epoch_completed", state)
-            state.epoch += 1
+            try:
+                control = self._epoch(islice(batches, limit), source, guard)
+                if control is None:
+                    control = self._handlers.fire("epoch_completed", state)
+            finally:  # an epoch that was broken off counts as one, so that its number stays its own
+                state.times[state.epoch] = time.perf_counter() - began
+                state.epoch += 1
             if control == "halt_loop":
                 return True
         return False
 
     def _epoch(self, batches: Any, source: Epochs, guard: InterruptGuard) -> Control | None:
-        """Run one epoch; the control word that ended it early."""
+        """Run one epoch; the control word that ended it early. Its means are kept however it ends."""
         state = self.state
         begun_with = self._iterations_run
         state.iteration, state.epoch_iteration = begun_with, 0
@@ -228,19 +251,21 @@ class Loop:
         control = self._handlers.fire("epoch_started", state)
         if control is not None:
             return control
-        for place, batch in enumerate(batches):
-            control = self._iteration(batch, place)
-            if control is not None:
-                break
-            if guard.requested:
-                raise KeyboardInterrupt
-        run = self._iterations_run - begun_with
-        if not run and control is None:
+        try:
+            for place, batch in enumerate(batches):
+                control = self._iteration(batch, place)
+                if control is not None:
+                    return control
+                if guard.requested:
+                    raise KeyboardInterrupt
+        finally:
+            run = self._iterations_run - begun_with
+            if run:
+                state.metrics = {name: metric.average.mean for name, metric in self._metrics.items()}
+                self.history.end_epoch(state.epoch, run, state.metrics, self._metrics["loss"].average.nonfinite)
+        if not run:
             raise source.empty(state.epoch)
-        if run:
-            loss = self._metrics["loss"].average
-            self.history.end_epoch(state.epoch, run, _final(self._metrics), loss.nonfinite)
-        return control
+        return None
 
     def _iteration(self, batch: Any, place: int) -> Control | None:
         state, progress = self.state, self.history.progress
@@ -248,6 +273,8 @@ class Loop:
         control = self._handlers.fire("iteration_started", state)
         if control is not None:
             return control
+        if not self._step.model.training:  # a handler that validates may leave it so
+            self._train_mode()
         try:
             state.step_state = self._step(batch, state.step_state)
         except Exception as error:
@@ -256,27 +283,31 @@ class Loop:
             )
             raise
         self._iterations_run += 1
-        values = {name: self._measure(metric) for name, metric in self._metrics.items()}
+        values, failure = self._measure_all()
         state.metrics = means(self._metrics.values())
         progress.epoch, progress.iteration, progress.metrics = state.epoch, self._iterations_run, state.metrics
         if progress.iterations is not None and progress.iteration > progress.iterations:
             progress.iterations = None  # the data has more than its length said
         self._recorder.commit(state.iteration, state.epoch, values)
+        if failure is not None:
+            raise failure
         return self._handlers.fire("iteration_completed", state)
 
-    def _measure(self, metric: Metric) -> float:
-        """The batch's own value of a metric, which joins its average."""
+    def _measure_all(self) -> tuple[dict[str, float], Exception | None]:
+        """The batch's own values, which join their averages; and an error to raise once the row is written."""
         step_state = self.state.step_state
-        try:
-            value = metric(step_state)
-            metric.average.add(value, metric.weight(step_state))
-        except Exception as error:
-            error.add_note(f"In the metric {metric.name!r}, at iteration {self.state.iteration}.")
-            if self._on_error == "raise":
-                raise
-            warn_of(error)
-            return math.nan
-        return value
+        values, failure = dict.fromkeys(self._metrics, math.nan), None
+        for name, metric in self._metrics.items():
+            try:
+                values[name] = metric(step_state)
+                metric.average.add(values[name], metric.weight(step_state))
+            except Exception as error:
+                error.add_note(f"In the metric {name!r}, at iteration {self.state.iteration}.")
+                if self._on_error == "raise":
+                    failure = failure or error
+                else:
+                    warn_of(error)
+        return values, failure
 
     def _rest(self) -> None:
         """What every run ends with: no gradients left behind, and the last state shown."""
@@ -315,7 +346,8 @@ def trainer(
     model : torch.nn.Module
         Trained in place, exactly as plain torch would.
     loss : str or callable
-        A name such as ``"cross_entropy"``, a function or module of ``(prediction, targets)``, or an objective of
+        A name such as ``"cross_entropy"`` (`gradviz.step.losses` lists them, and what each takes: binary ones take
+        logits), a function or module of ``(prediction, targets)``, or an objective of
         ``(forward, model_state, inputs, targets)`` that returns ``(loss, output)``.
     optimizer : str, callable or torch.optim.Optimizer
         A name such as ``"adam"`` (torch's defaults), a factory such as ``partial(torch.optim.SGD, lr=0.1)``, or an
@@ -340,6 +372,7 @@ def trainer(
     Examples
     --------
     >>> import torch, gradviz as gv
+    >>> from torch import nn
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.constant_(model.weight, 0.8)
     >>> loop = gv.trainer(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1))
@@ -355,15 +388,15 @@ def trainer(
     return Loop(step, on_error=on_error)
 
 
-def _final(metrics: dict[str, Metric]) -> dict[str, float]:
-    return {name: metric.average.mean for name, metric in metrics.items()}
-
-
 def _meaning(metric: Metric) -> tuple[Any, ...]:
     return getattr(metric.function, "__qualname__", metric.function), metric.fields
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
         raise DataError(f"{name} is a whole number from 0 on; got {value!r}.")
-    return value
+    return number

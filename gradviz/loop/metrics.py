@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradviz.errors import MetricError, nearest
+from gradviz.errors import MetricError, described, nearest
 from gradviz.step.batch import batch_size
 from gradviz.step.train_step import StepState
+
+RESERVED = ("loss", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
+"""Columns that the frames have of their own."""
 
 DEFAULT_FIELDS = ("y_pred", "y_true")
 ACCUMULATORS = ("running_average",)
@@ -24,14 +27,14 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
     Parameters
     ----------
     prediction : Tensor
-        Scores of shape [batch, classes, ...]; or logits of two classes in the shape of the targets (or with one more
-        axis of length 1), where above 0 means yes.
+        Scores of shape [batch, classes, ...], torch's own order; or logits of two classes in the shape of the targets
+        (or with one more axis of length 1), where above 0 means yes.
     targets : Tensor
         Class indices of shape [batch, ...], one-hot or probabilities in the shape of the scores, or 0 and 1.
 
     Returns
     -------
-    0-dim float32 Tensor, between 0 and 1
+    0-dim float32 Tensor, between 0 and 1; NaN if a prediction is NaN
 
     Raises
     ------
@@ -45,13 +48,21 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
     >>> accuracy(torch.tensor([[1.5], [-0.5]]), torch.tensor([[1.0], [1.0]]))
     tensor(0.5000)
     """
+    if prediction.isnan().any():
+        return torch.tensor(math.nan)  # nothing is predicted
     if prediction.ndim == targets.ndim + 1 and prediction.shape[1] == 1:
         prediction = prediction.squeeze(1)
     if prediction.ndim == targets.ndim + 1 and prediction.shape[:1] + prediction.shape[2:] == targets.shape:
         right = prediction.argmax(1) == targets
     elif prediction.shape == targets.shape and prediction.ndim > 1 and prediction.shape[1] > 1:
+        if not torch.isclose(targets.sum(1).float(), torch.ones(())).all():
+            raise MetricError(
+                "accuracy takes one class for each example; these targets are neither one-hot nor shares."
+            )
         right = prediction.argmax(1) == targets.argmax(1)
     elif prediction.shape == targets.shape:
+        if not ((targets == 0) | (targets == 1)).all():
+            raise MetricError("accuracy counts classes, and these targets are neither class indices nor 0 and 1.")
         right = (prediction > 0) == (targets > 0.5)
     else:
         raise MetricError(
@@ -103,6 +114,7 @@ class Metric:
     name: str
     function: Callable[..., Any]
     fields: tuple[str, ...]
+    weighted: bool = False
     average: RunningAverage = field(default_factory=RunningAverage)
 
     def __call__(self, state: StepState) -> float:
@@ -116,18 +128,18 @@ class Metric:
         try:
             return float(value)
         except (TypeError, ValueError, RuntimeError):
-            raise MetricError(f"The metric {self.name!r} returned {_describe(value)}; one number is wanted.") from None
+            raise MetricError(f"The metric {self.name!r} returned {described(value)}; one number is wanted.") from None
 
     def weight(self, state: StepState) -> int:
-        """Number of examples, where the metric looks at them; 1 otherwise."""
-        if not {"y_true", "y_pred", "loss"} & set(self.fields):
+        """Number of examples, where the metric looks at predictions or targets; 1 otherwise."""
+        if not (self.weighted or {"y_true", "y_pred"} & set(self.fields)):
             return 1
-        return batch_size(state["y_true"], state["y_pred"])
+        return batch_size(state["y_pred"], state["y_true"])
 
 
 def loss_metric() -> Metric:
     """The batch's own loss, under the name every loop has it."""
-    return Metric("loss", lambda loss: loss, ("loss",))
+    return Metric("loss", lambda loss: loss, ("loss",), weighted=True)
 
 
 def build_metric(
@@ -151,17 +163,15 @@ def build_metric(
             raise MetricError(f"No metric is called {metric!r}: {nearest(metric, METRICS)}")
         name, metric = name or metric, METRICS[metric]
     if not callable(metric):
-        raise MetricError(f"A metric is a name or a function; got a {type(metric).__name__}.")
+        raise MetricError(f"A metric is a name or a function; got {described(metric)}.")
     name = name or getattr(metric, "__name__", None)
     if not name or name == "<lambda>":
         raise MetricError('The metric needs a name: loop.metric(function, "name").')
+    if name in RESERVED:
+        raise MetricError(f"{name!r} is a column that every history has of its own; give the metric another name.")
     return Metric(name, metric, tuple(fields) if fields is not None else DEFAULT_FIELDS)
 
 
 def means(metrics: Iterable[Metric]) -> dict[str, float]:
     """What `state.metrics` shows."""
     return {metric.name: metric.average.shown for metric in metrics}
-
-
-def _describe(value: Any) -> str:
-    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gradviz.errors import DataError, InputCastWarning
+from gradviz.errors import DataError, InputCastWarning, described
 
 
 class Batch(NamedTuple):
     """What a model is given and what it should say.
 
-    Inputs are a tensor (``model(x)``), a tuple (``model(*x)``) or a mapping (``model(**x)``).
+    Inputs are a tensor (``model(x)``), a tuple or list (``model(*x)``) or a mapping (``model(**x)``).
     """
 
     inputs: Any
@@ -33,16 +34,14 @@ def as_batch(batch: Any) -> Batch:
         If it is not a tuple or list of two.
     """
     if isinstance(batch, tuple | list) and len(batch) == 2:
-        return Batch(*batch)
-    came = f"{type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list | Mapping) else _describe(batch)
+        inputs, targets = batch
+        # Other mappings than dicts, such as a tokenizer's output, are no pytrees.
+        return Batch(dict(inputs) if isinstance(inputs, Mapping) else inputs, targets)
+    came = described(batch) + (f" of {len(batch)}" if isinstance(batch, tuple | list | Mapping) else "")
     raise DataError(
-        f"A batch is a pair (inputs, targets); got a {came}. "
+        f"A batch is a pair (inputs, targets); got {came}. "
         "Write e.g. [(x, y) for x, y in ...], or ((x1, x2), y) for a model of two inputs."
     )
-
-
-def _describe(value: Any) -> str:
-    return f"tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 class InputCast:
@@ -91,9 +90,28 @@ def call(module: nn.Module, inputs: Any) -> Any:
     """The module on inputs of any of the three forms."""
     if isinstance(inputs, Mapping):
         return module(**inputs)
-    if isinstance(inputs, tuple):
-        return module(*inputs)
-    return module(inputs)
+    return module(*inputs) if is_several(inputs) else module(inputs)
+
+
+def is_several(inputs: Any) -> bool:
+    """Whether inputs are several arguments: a tuple, or the list that a DataLoader makes of one."""
+    return isinstance(inputs, tuple | list) and not isinstance(inputs, PackedSequence)
+
+
+def in_words(batch: Batch) -> str:
+    """The shapes and dtypes of a batch.
+
+    Examples
+    --------
+    >>> in_words(Batch(torch.zeros(4, 3), {"label": torch.zeros(4, dtype=torch.int64)}))
+    'inputs (4, 3) float32; targets (4,) int64'
+    """
+    parts = []
+    for name, value in zip(batch._fields, batch, strict=True):
+        leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        shapes = [f"{tuple(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}" for leaf in leaves]
+        parts.append(f"{name} {', '.join(shapes) or described(value)}")
+    return "; ".join(parts)
 
 
 def batch_size(*values: Any) -> int:

@@ -1,4 +1,19 @@
-"""Losses by name: torch's own functions, in torch's order `loss(prediction, targets)`, averaged over the batch."""
+"""Losses by name, in torch's order `loss(prediction, targets)`, averaged over the batch.
+
+========================================== ==========================================================================
+name                                       prediction; targets
+========================================== ==========================================================================
+mean_squared_error; mean_absolute_error,   anything; the same shape
+l1; smooth_l1; huber; log_cosh
+cross_entropy, categorical_cross_entropy   logits [batch, classes, ...]; class indices, or probabilities
+nll                                        log-probabilities [batch, classes, ...]; class indices
+binary_cross_entropy                       logits, not probabilities (torch's ..._with_logits); 0 to 1
+hinge; soft_margin                         scores; -1 or 1
+categorical_hinge                          scores [..., classes]; one-hot
+kl_divergence                              log-probabilities; probabilities
+poisson                                    the logarithm of the rate; counts
+========================================== ==========================================================================
+"""
 
 from __future__ import annotations
 
@@ -51,4 +66,3 @@ LOSSES: dict[str, Loss] = {
     "smooth_l1": F.smooth_l1_loss,
     "soft_margin": F.soft_margin_loss,
 }
-"""Cross-entropies take logits (binary ones too); `poisson` takes the logarithm of the rate, as torch does."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradviz.errors import ModelError, nearest
+from gradviz.errors import ModelError, described, nearest
 from gradviz.grad.leaves import canonical_name, leaves_of
 
 
@@ -16,7 +16,7 @@ class ModelState(Mapping[str, Tensor]):
     """The tensors of a module by name, live: what the module holds now.
 
     Names are torch's own, without the prefix that `torch.compile` adds. A tied parameter stands once, under its first
-    name.
+    name, and is found under its others too.
 
     Examples
     --------
@@ -53,10 +53,13 @@ class ModelState(Mapping[str, Tensor]):
         return {name: p for name, p in self.parameters.items() if not p.requires_grad}
 
     def __getitem__(self, name: str) -> Tensor:
-        tensors: dict[str, Tensor] = {**self.parameters, **self.buffers}
-        if name not in tensors:
-            raise KeyError(f"{name!r}: {nearest(name, tensors)}")
-        return tensors[name]
+        leaves = leaves_of(self.module)
+        found: Tensor | None = leaves.parameters.get(leaves.aliases.get(name, name))
+        if found is None:
+            found = self.buffers.get(name)
+        if found is None:
+            raise KeyError(f"{name!r}: {nearest(name, self)}")
+        return found
 
     def __iter__(self) -> Iterator[str]:
         yield from self.parameters
@@ -79,7 +82,7 @@ def check_trainable(module: nn.Module) -> None:
         If it is no module, is wrapped by DDP or DataParallel, has lazy parameters, or nothing trainable.
     """
     if not isinstance(module, nn.Module):
-        raise ModelError(f"A model is a torch.nn.Module; got a {type(module).__name__}.")
+        raise ModelError(f"A model is a torch.nn.Module; got {described(module)}.")
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     if isinstance(module, wrappers):
         kind = type(module).__name__
@@ -87,6 +90,11 @@ def check_trainable(module: nn.Module) -> None:
             f"{kind} reduces gradients outside autograd.grad, which gradviz uses. Pass model.module instead."
         )
     parameters = list(module.parameters())
+    if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in parameters):
+        raise ModelError(
+            "A parameter has a post-accumulate-grad hook, which never fires here: gradients come from "
+            "torch.autograd.grad. Use parameter.register_hook(...) instead."
+        )
     if any(is_lazy(p) for p in parameters):
         raise ModelError("The model has lazy parameters that have no shape yet. Run one batch first: model(inputs).")
     if not any(p.requires_grad for p in parameters):
@@ -96,23 +104,28 @@ def check_trainable(module: nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def training_mode(module: nn.Module) -> Iterator[None]:
+def training_mode(module: nn.Module) -> Iterator[Callable[[], None]]:
     """Put a module in train mode for a while, and every flag back as it was, on errors too.
 
     Submodules in eval mode while the root is in train mode were put there on purpose and stay; so do wholly frozen
-    ones, whose batch-norm statistics should be as still as their weights.
+    ones, whose batch-norm statistics should be as still as their weights. Yields a function that sets the flags again,
+    for when somebody else has put the whole module into eval mode.
     """
     flags = [(child, child.training) for child in module.modules()]
-    kept = {id(child) for child, training in flags if module.training and not training}
-    try:
+    kept = [child for child, training in flags if module.training and not training]
+
+    def train() -> None:
         module.train()  # the module's own train(), which may hold parts of it in eval mode
+        for child in kept:
+            child.training = False
         for child, _ in flags:
-            if id(child) in kept:
-                child.training = False
             parameters = list(child.parameters())
             if parameters and not any(p.requires_grad for p in parameters):
                 child.eval()
-        yield
+
+    try:
+        train()
+        yield train
     finally:
         for child, training in flags:
             child.training = training

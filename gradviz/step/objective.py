@@ -7,15 +7,15 @@ it here, so there is no second code path.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from gradviz.errors import LossError, nearest
-from gradviz.step.batch import call
+from gradviz.errors import LossError, described, nearest
+from gradviz.step.batch import call, is_several
+from gradviz.step.buffers import Buffers, BuffersAfter
 from gradviz.step.losses import LOSSES
 from gradviz.step.model_state import ModelState
 
@@ -31,23 +31,6 @@ class Output(NamedTuple):
     state: Mapping[str, Tensor]
 
 
-class BuffersAfter(Mapping[str, Tensor]):
-    """The buffers as one forward pass left them; a copy is made when a later pass starts."""
-
-    def __init__(self, model_state: ModelState) -> None:
-        self._model_state = model_state
-        self.copied: dict[str, Tensor] | None = None
-
-    def __getitem__(self, name: str) -> Tensor:
-        return (self._model_state.buffers if self.copied is None else self.copied)[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._model_state.buffers)
-
-    def __len__(self) -> int:
-        return len(self._model_state.buffers)
-
-
 class Forward:
     """The model's forward pass for one step, as objectives call it.
 
@@ -58,48 +41,46 @@ class Forward:
 
     def __init__(self, model_state: ModelState, *, may_repeat: bool) -> None:
         self._model_state = model_state
-        self._start = _copy(model_state) if may_repeat else {}
+        self._buffers = Buffers(model_state.module) if may_repeat else None
         self._latest: BuffersAfter | None = None
 
     def __call__(self, model_state: Mapping[str, Tensor], inputs: Any) -> Output:
         """One forward pass in training mode, with the tensors of `model_state`."""
-        if self._latest is not None and self._start:
-            self._latest.copied = _copy(self._model_state)
-            restore_buffers(self._model_state, self._start)
+        if self._latest is not None and self._buffers is not None:
+            self._latest.hold()
+            self._buffers.lay_out()
         module = self._model_state.module
-        if isinstance(model_state, ModelState) and model_state.module is module:
-            prediction = call(module, inputs)
-        else:
-            prediction = _call_with(module, model_state, inputs)
         self._latest = BuffersAfter(self._model_state)
-        return Output(prediction, self._latest)
+        if isinstance(model_state, ModelState) and model_state.module is module:
+            return Output(call(module, inputs), self._latest)
+        # Other tensors than the module's own: it moves the buffers that it was given.
+        tensors = dict(model_state)
+        prediction = _call_with(module, tensors, inputs)
+        return Output(prediction, {name: tensors[name] for name in self._model_state.buffers if name in tensors})
 
     def settle(self, output: Output) -> None:
-        """Leave the buffers as they were after `output`'s forward pass."""
-        if isinstance(output.state, BuffersAfter) and output.state.copied is not None:
-            restore_buffers(self._model_state, output.state.copied)
+        """Leave the buffers as they were after `output`'s forward pass; only once backward is over."""
+        if self._latest is None:
+            return
+        state = output.state if isinstance(output.state, BuffersAfter) else self._latest
+        if state.slots is None and state is not self._latest:
+            return
+        if self._buffers is not None:
+            if state.slots is None:
+                state.hold()
+            self._buffers.settle(state.slots or {})
+        if state is not output.state:
+            live = self._model_state.buffers
+            with torch.no_grad():
+                for name, value in output.state.items():
+                    if name in live and live[name] is not value:
+                        live[name].copy_(value)
 
 
-def _copy(model_state: ModelState) -> dict[str, Tensor]:
-    return {name: buffer.detach().clone() for name, buffer in model_state.buffers.items()}
-
-
-def restore_buffers(model_state: ModelState, buffers: Mapping[str, Tensor]) -> None:
-    """Write values back into the live buffers."""
-    live = model_state.buffers
-    # The buffers' values of an earlier forward pass are not needed for its backward; its version check must not say so.
-    changed = tuple(live[name] for name in buffers if name in live)
-    with torch.no_grad(), _unsafe_preserve_version_counter(changed):
-        for name, value in buffers.items():
-            if name in live:
-                live[name].copy_(value)
-
-
-def _call_with(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Any) -> Any:
-    values = dict(tensors)
+def _call_with(module: nn.Module, tensors: dict[str, Tensor], inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
-        return torch.func.functional_call(module, values, (), dict(inputs))
-    return torch.func.functional_call(module, values, inputs if isinstance(inputs, tuple) else (inputs,))
+        return torch.func.functional_call(module, tensors, (), dict(inputs))
+    return torch.func.functional_call(module, tensors, tuple(inputs) if is_several(inputs) else (inputs,))
 
 
 Objective = Callable[[Forward, ModelState, Any, Any], tuple[Tensor, Output]]
@@ -133,7 +114,7 @@ def as_objective(loss: Any, objective: Objective | None = None) -> Objective:
         if loss is not None:
             raise LossError("Give a loss or objective=, not both: trainer(model, None, optimizer, objective=...).")
         if not callable(objective):
-            raise LossError(f"objective= must be a function of four arguments; got a {type(objective).__name__}.")
+            raise LossError(f"objective= must be a function of four arguments; got {described(objective)}.")
         return objective
     if isinstance(loss, str):
         if loss not in LOSSES:
@@ -141,9 +122,11 @@ def as_objective(loss: Any, objective: Objective | None = None) -> Objective:
         return WrappedLoss(LOSSES[loss], loss)
     if isinstance(loss, nn.Module):
         return WrappedLoss(loss, type(loss).__name__)
+    if isinstance(loss, type) and issubclass(loss, nn.Module):
+        raise LossError(f"{loss.__name__} is the class of a loss; make one: {loss.__name__}().")
     if not callable(loss):
         raise LossError(
-            f"A loss is a name, a function of (prediction, targets) or a loss module; got a {type(loss).__name__}. "
+            f"A loss is a name, a function of (prediction, targets) or a loss module; got {described(loss)}. "
             'Write "cross_entropy" or torch.nn.functional.cross_entropy.'
         )
     return _by_arity(loss)
@@ -183,12 +166,12 @@ def checked(result: Any, objective: Objective) -> tuple[Tensor, Output]:
     name = objective.name if isinstance(objective, WrappedLoss) else own_name
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Output)):
         raise LossError(
-            f"The objective {name} returned {_describe(result)}; it must return the loss and the output of forward:"
-            f"\n\n{OBJECTIVE_FORM}"
+            f"The objective {name} returned {_parts(result)}; it must return the loss and the whole output of forward, "
+            f"not its prediction:\n\n{OBJECTIVE_FORM}"
         )
     loss, output = result
     if not isinstance(loss, Tensor):
-        raise LossError(f"{name} returned {_describe(loss)} as the loss; a scalar tensor is wanted, computed by torch.")
+        raise LossError(f"{name} returned {described(loss)} as the loss; a scalar tensor is wanted, computed by torch.")
     if loss.ndim:
         hint = "It averages over the batch with loss.mean(); a torch loss does with reduction='mean'."
         raise LossError(f"{name} returned a loss of shape {tuple(loss.shape)}; a scalar is wanted. {hint}")
@@ -202,9 +185,7 @@ def checked(result: Any, objective: Objective) -> tuple[Tensor, Output]:
     return loss, output
 
 
-def _describe(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
+def _parts(value: Any) -> str:
     if isinstance(value, tuple):
         return "a tuple of (" + ", ".join(type(item).__name__ for item in value) + ")"
-    return f"a {type(value).__name__}"
+    return described(value)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradviz.errors import OptimizerError, nearest
+from gradviz.errors import OptimizerError, described, nearest
 from gradviz.step.model_state import ModelState
 
 Optimizer = torch.optim.Optimizer
@@ -26,16 +26,34 @@ def build_optimizer(optimizer: Any, parameters: Iterable[Tensor]) -> Optimizer:
     Raises
     ------
     OptimizerError
-        If the name is unknown, the factory makes something else, or an instance holds none of the parameters.
+        If the name is unknown, the factory makes something else, or the optimizer holds none of the parameters or
+        others than these.
     """
     parameters = list(parameters)
+    made = _build(optimizer, parameters)
+    known = {id(p) for p in parameters}
+    held = [p for group in made.param_groups for p in group["params"]]
+    own = sum(id(p) in known for p in held)
+    if not own:
+        raise OptimizerError(
+            f"The {type(made).__name__} holds none of this model's {len(parameters)} parameters, so nothing would "
+            "train. Write torch.optim.SGD(model.parameters(), lr=0.1), with this very model."
+        )
+    if own < len(held):
+        raise OptimizerError(
+            f"The {type(made).__name__} holds {len(held) - own} of {len(held)} parameters that are not the model's, "
+            "which would not be trained. Make what they belong to a part of the model, such as model.loss = loss."
+        )
+    if isinstance(made, torch.optim.LBFGS):
+        raise OptimizerError(
+            "LBFGS evaluates the loss several times in a step, which gradviz does not do. Take another "
+            'optimizer, such as "adam".'
+        )
+    return made
+
+
+def _build(optimizer: Any, parameters: list[Tensor]) -> Optimizer:
     if isinstance(optimizer, Optimizer):
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if not any(id(p) in held for p in parameters):
-            raise OptimizerError(
-                f"The {type(optimizer).__name__} holds none of this model's {len(parameters)} parameters, so nothing "
-                "would train. Write torch.optim.SGD(model.parameters(), lr=0.1), with this very model."
-            )
         return optimizer
     if isinstance(optimizer, str):
         if optimizer.lower() not in OPTIMIZERS:
@@ -45,9 +63,9 @@ def build_optimizer(optimizer: Any, parameters: Iterable[Tensor]) -> Optimizer:
         made = optimizer(parameters)
         if isinstance(made, Optimizer):
             return made
-        raise OptimizerError(f"The optimizer factory returned a {type(made).__name__}, not a torch.optim.Optimizer.")
+        raise OptimizerError(f"The optimizer factory returned {described(made)}, not a torch.optim.Optimizer.")
     raise OptimizerError(
-        f"An optimizer is a name, a factory or a torch.optim.Optimizer; got a {type(optimizer).__name__}. "
+        f"An optimizer is a name, a factory or a torch.optim.Optimizer; got {described(optimizer)}. "
         'Write "adam", or functools.partial(torch.optim.SGD, lr=0.1).'
     )
 
@@ -68,3 +86,6 @@ class OptimizerState(Mapping[str, dict[str, Any]]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"OptimizerState of {type(self._optimizer).__name__}: {len(self)} parameters"

@@ -7,21 +7,20 @@ step gives is what plain torch gives, to the bit.
 from __future__ import annotations
 
 import contextlib
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradviz.errors import LossError, NoSuchFieldError, names_nearest_keyword, nearest
+from gradviz.errors import LossError, NoSuchFieldError, described, names_nearest_keyword, nearest
 from gradviz.grad.algebra import Grad
 from gradviz.grad.autodiff import refuse_hidden
-from gradviz.step.batch import Batch, InputCast, as_batch, map_leaves
+from gradviz.step.batch import Batch, InputCast, as_batch, in_words, map_leaves
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
-from gradviz.step.objective import Forward, Objective, Output, WrappedLoss, as_objective, checked, restore_buffers
+from gradviz.step.objective import Forward, Objective, Output, WrappedLoss, as_objective, checked
 from gradviz.step.optimizers import OptimizerState, build_optimizer
+from gradviz.step.untouched import untouched
 
 Observer = Callable[[str, Grad[Any]], None]
 """Called with the stage ("backward") and the gradients, between backward and the optimizer."""
@@ -33,6 +32,10 @@ class StepState(dict[str, Any]):
     Keys: `i` (steps taken, 0-dim int64), `y_true`, `y_pred`, `loss` (this batch's, detached), `model_state` and
     `optimizer_state` (live), and `gradients` only with ``keep_gradients=True``: absent otherwise.
     """
+
+    def __repr__(self) -> str:
+        parts = [f"{name}: {_brief(value)}" for name, value in self.items()]
+        return "StepState\n" + "\n".join(f"  {part}" for part in parts)
 
     def __getattr__(self, name: str) -> Any:
         if name in self:
@@ -57,6 +60,7 @@ class TrainStep:
         self.keep_gradients = keep_gradients
         self.observe: Observer | None = None
         self._cast = InputCast()
+        self._unused: tuple[str, ...] = ()
 
     def init(self, batch: Any) -> StepState:
         """The state before the first step, in the shapes and dtypes a step produces.
@@ -75,7 +79,16 @@ class TrainStep:
         """
         check_trainable(self.model)
         batch = self._cast(as_batch(batch), next(iter(self.model_state.parameters.values())))
-        with _untouched(self.model), torch.enable_grad(), self._in_training_mode():
+        try:
+            return self._try_out(batch)
+        except Exception as error:
+            error.add_note(f"In a trial step, before anything moved, on a batch of {in_words(batch)}.")
+            raise
+
+    def _try_out(self, batch: Batch) -> StepState:
+        loss_modules = [self.objective.loss] if isinstance(self.objective, WrappedLoss) else []
+        modules = [self.model, *(module for module in loss_modules if isinstance(module, nn.Module))]
+        with untouched(*modules), torch.enable_grad(), self._in_training_mode():
             loss, output, _ = self._objective(batch)
             trainable = self.model_state.trainable
             gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
@@ -110,6 +123,7 @@ class TrainStep:
         if not trainable:
             check_trainable(self.model)
         batch = self._cast(as_batch(batch), next(iter(parameters.values())))
+        torch.clear_autocast_cache()  # or autocast around the run goes on with old weights
         with torch.enable_grad(), self._in_training_mode():
             loss, output, forward = self._objective(batch)
             # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
@@ -119,10 +133,13 @@ class TrainStep:
             gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
             forward.settle(output)
         grad: Grad[Any] = Grad(self.model, gradients)
+        if grad.unused and grad.unused != self._unused:
+            refuse_hidden(loss, grad.unused[0])
+            self._unused = grad.unused
         if self.observe is not None:
             self.observe("backward", grad)
-        for p, gradient in zip(trainable.values(), gradients, strict=True):
-            p.grad = gradient
+        for p, gradient in zip(trainable.values(), _owned(gradients), strict=True):
+            p.grad = gradient.clone() if gradient is not None and self._may_be_rewritten() else gradient
         self.optimizer.step()
         new = StepState(state)
         new.update(
@@ -136,6 +153,13 @@ class TrainStep:
         forward = Forward(self.model_state, may_repeat=not isinstance(self.objective, WrappedLoss))
         result = self.objective(forward, self.model_state, batch.inputs, batch.targets)
         return *checked(result, self.objective), forward
+
+    def _may_be_rewritten(self) -> bool:
+        """Whether kept gradients need copies: torch's own optimizers leave them alone, a hook may clip them."""
+        if not self.keep_gradients:
+            return False
+        hooked = bool(self.optimizer._optimizer_step_pre_hooks)
+        return hooked or not type(self.optimizer).__module__.startswith("torch.optim")
 
     def _in_training_mode(self) -> Any:
         # A loop sets the flags once for the whole run; a step on its own sets them for itself.
@@ -153,7 +177,8 @@ def train_step(
     model : torch.nn.Module
         Trained in place.
     loss : str or callable
-        A name such as ``"cross_entropy"``, a function or module of ``(prediction, targets)``, or an objective of
+        A name such as ``"cross_entropy"`` (`gradviz.step.losses` lists them, and what each takes: binary ones take
+        logits), a function or module of ``(prediction, targets)``, or an objective of
         ``(forward, model_state, inputs, targets)`` that returns ``(loss, output)``.
     optimizer : str, callable or torch.optim.Optimizer
         A name such as ``"adam"`` (torch's defaults), a factory such as ``partial(torch.optim.SGD, lr=0.1)``, or an
@@ -170,6 +195,8 @@ def train_step(
 
     Examples
     --------
+    >>> import torch
+    >>> from torch import nn
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.constant_(model.weight, 0.8)
     >>> step = train_step(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True)
@@ -181,6 +208,12 @@ def train_step(
     return TrainStep(model, as_objective(loss, objective), optimizer, keep_gradients=keep_gradients)
 
 
+def _brief(value: Any) -> str:
+    if isinstance(value, Tensor) and value.ndim:
+        return f"{described(value)}, {str(value.dtype).removeprefix('torch.')}"
+    return repr(value).splitlines()[0]
+
+
 def _zeros(leaf: Any) -> Any:
     return torch.zeros_like(leaf, requires_grad=False) if isinstance(leaf, Tensor) else leaf
 
@@ -189,33 +222,19 @@ def _detached(leaf: Any) -> Any:
     return leaf.detach() if isinstance(leaf, Tensor) else leaf
 
 
-class _untouched:
-    """Leaves buffers, random streams and the modules' own attributes as they were."""
+def _owned(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Gradients that an optimizer or a clip may write into.
 
-    def __init__(self, module: nn.Module) -> None:
-        self._state = ModelState(module)
-
-    def __enter__(self) -> None:
-        self._modules = [(module, dict(vars(module))) for module in self._state.module.modules()]
-        self._tables: list[tuple[Any, dict[str, Any]]] = [
-            (table, dict(table))
-            for module, _ in self._modules
-            for table in (module._buffers, module._parameters, module._modules)
-        ]
-        self._buffers = {name: buffer.detach().clone() for name, buffer in self._state.buffers.items()}
-        devices = {t.device for t in self._state.values() if t.device.type == "cuda"}
-        self._torch_rng = torch.random.fork_rng(devices=[device.index for device in devices])
-        self._torch_rng.__enter__()
-        self._python_rng, self._numpy_rng = random.getstate(), np.random.get_state()
-
-    def __exit__(self, *error: object) -> None:
-        for module, attributes in self._modules:
-            vars(module).clear()
-            vars(module).update(attributes)
-        for table, items in self._tables:
-            table.clear()
-            table.update(items)
-        restore_buffers(self._state, self._buffers)
-        self._torch_rng.__exit__(None, None, None)
-        random.setstate(self._python_rng)
-        np.random.set_state(self._numpy_rng)
+    autograd.grad hands out one tensor for two parameters that were added, and tensors of stride 0; backward() would
+    have copied those.
+    """
+    seen: set[int] = set()
+    owned = []
+    for gradient in gradients:
+        if gradient is not None and gradient.layout is torch.strided and gradient.numel():
+            place = gradient.data_ptr()
+            if place in seen or 0 in gradient.stride():
+                gradient = gradient.clone(memory_format=torch.contiguous_format)
+            seen.add(place)
+        owned.append(gradient)
+    return owned

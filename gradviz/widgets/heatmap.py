@@ -44,7 +44,10 @@ class Heatmap(anywidget.AnyWidget):
 
     def _on_message(self, _: Any, content: Any, buffers: Any) -> None:
         if isinstance(content, dict) and content.get("kind") == "hello":
-            self.publisher.hello(int(content.get("have", 0)))
+            self.publisher.hello(int(content.get("have", 0)), view=bool(content.get("view")))
+
+    def __repr__(self) -> str:
+        return f"Heatmap of {self.history}"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)

@@ -85,9 +85,14 @@ class Publisher:
             self._live = True
             self._guarded(lambda: self._publish(fresh=True))
 
-    def hello(self, have: int) -> None:
-        """Answer a browser that has the messages up to `have`: with the whole picture, if it lacks any."""
-        if have != self._seq and self._live:
+    def hello(self, have: int, *, view: bool) -> None:
+        """Answer a browser that has the messages up to `have`: with the whole picture, if it lacks any.
+
+        A view says hello too; it may have come inside a box, which Python is not told of otherwise.
+        """
+        is_first = view and not self._live
+        self._live = self._live or view
+        if is_first or (self._live and have != self._seq):
             self._guarded(lambda: self._publish(fresh=True))
 
     def close(self) -> None:

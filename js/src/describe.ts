@@ -23,7 +23,8 @@ export interface When {
 }
 
 function whenText({ start, stop, firstEpoch, lastEpoch }: When): string {
-  const epochs = firstEpoch === lastEpoch ? `epoch ${format.count(firstEpoch + 1)}` : `epochs ${format.count(firstEpoch + 1)}–${format.count(lastEpoch + 1)}`;
+  // Counted from 0, as in the history's frames: what is read here is looked up there.
+  const epochs = firstEpoch === lastEpoch ? `epoch ${format.count(firstEpoch)}` : `epochs ${format.count(firstEpoch)}–${format.count(lastEpoch)}`;
   return `${format.iterations(start, stop)} · ${epochs}`;
 }
 

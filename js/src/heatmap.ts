@@ -53,6 +53,7 @@ export default () => {
       try {
         store ??= listen(model, life);
         new View(store, el, life);
+        store.hello(true);
       } catch (error) {
         // No view to show it in: a plain line must do.
         el.textContent = `gradviz could not draw: ${error instanceof Error ? error.message : String(error)}`;

@@ -13,7 +13,11 @@ import { Flag } from "./wire";
 export interface LossRange {
   min: number;
   max: number;
+  /** Whether the lane is logarithmic: a loss that has fallen a hundredfold is a flat line otherwise. */
+  log: boolean;
 }
+
+const LOG_FROM = 100;
 
 interface Point {
   /** The middle of what it stands for, and that one's ends, in device pixels. */
@@ -50,11 +54,12 @@ export class LossPainter {
       x.globalAlpha = 1;
     }
     if (range) {
-      const flat = range.max === range.min;
+      const scale = range.log ? Math.log : (value: number): number => value;
+      const [low, high] = [scale(range.min), scale(range.max)];
       const top = 4 * dpr;
       const bottom = height - 5 * dpr;
       const y = (value: number): number =>
-        flat ? (top + bottom) / 2 : bottom - ((value - range.min) / (range.max - range.min)) * (bottom - top);
+        high === low ? (top + bottom) / 2 : bottom - ((scale(value) - low) / (high - low)) * (bottom - top);
       for (const piece of pieces) drawPiece(x, piece, y, theme.accent, dpr);
     }
     const chipHeight = Math.round(12 * dpr);
@@ -94,7 +99,7 @@ function rangeOf(pieces: Point[][]): LossRange | null {
       if (point.max > max) max = point.max;
     }
   }
-  return max >= min ? { min, max } : null;
+  return max >= min ? { min, max, log: min > 0 && max >= LOG_FROM * min } : null;
 }
 
 function drawPiece(x: CanvasRenderingContext2D, piece: Point[], y: (value: number) => number, colour: string, dpr: number): void {

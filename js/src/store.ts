@@ -76,9 +76,10 @@ export class Store {
     return () => this.listeners.delete(listener);
   }
 
-  hello(): void {
+  /** Tell Python what is here; a view also says that it is one, for it may have come inside a box. */
+  hello(view = false): void {
     this.askedAt = performance.now();
-    this.model.send({ kind: "hello", have: this.seq });
+    this.model.send(view ? { kind: "hello", have: this.seq, view } : { kind: "hello", have: this.seq });
   }
 
   readParameters(): void {

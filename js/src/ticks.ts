@@ -40,7 +40,7 @@ function* steps(): Generator<number> {
   for (let ten = 1; ; ten *= 10) yield* [ten, 2 * ten, 5 * ten];
 }
 
-/** Epoch starts: a tick each while there is room, and labels 1 2 3, or 1 3 5, or 1 5 10, or 1 10 20 ... */
+/** Epoch starts: a tick each while there is room, and labels 0 1 2, or 0 2 4, or 0 5 10, or 0 10 20 ... */
 export function epochTicks(starts: ArrayLike<number>, firstEpoch: number, span: number, width: number, measure: Measure): Tick[] {
   for (const step of steps()) {
     const placed = tryStep(step);
@@ -54,14 +54,14 @@ export function epochTicks(starts: ArrayLike<number>, firstEpoch: number, span: 
     let free = -Infinity;
     let lastTick = -Infinity;
     for (let i = 0; i < starts.length; i++) {
-      const number = firstEpoch + i + 1;
+      const number = firstEpoch + i; // from 0, as in the history's frames
       const x = (starts[i]! / span) * width;
       const left = x + 4;
       const text = i === 0 ? `epoch ${count(number)}` : count(number);
       const right = left + measure(text);
-      let labelled = i === 0 || (step <= 2 ? i % step === 0 : number % step === 0);
+      let labelled = i === 0 || number % step === 0;
       if (labelled && left < free) {
-        // Larger steps make room. Only the 5 or 10 beside the wide "epoch 1" simply goes without.
+        // Larger steps make room. Only what is right beside the wide "epoch 0" simply goes without.
         if (labels > 1 || step <= 2) return null;
         labelled = false;
       }

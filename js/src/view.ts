@@ -251,7 +251,7 @@ export class View {
     this.lossValue.classList.toggle("gv-bad", bad);
     const flat = !range || range.max === range.min;
     setText(this.lossMax, flat ? "" : format.glance(range.max));
-    setText(this.lossMin, flat ? "" : format.glance(range.min));
+    setText(this.lossMin, flat ? "" : `${range.log ? "(log) " : ""}${format.glance(range.min)}`);
     this.lossCanvas.setAttribute(
       "aria-label",
       range ? `loss: now ${text}, between ${format.glance(range.min)} and ${format.glance(range.max)}` : "loss: none recorded yet",

@@ -59,12 +59,12 @@ test("the note says how many iterations are seen as one", () => {
 test("a cell in words", () => {
   const parameter = { name: "encoder.0.weight", dtype: "bfloat16", shape: [64, 64] };
   const one = describeParameter(parameter, { max: 2.134e-3, min: 2.134e-3, flags: 0 }, { start: 128, stop: 129, firstEpoch: 0, lastEpoch: 0 });
-  assert.deepEqual(one, { title: "encoder.0.weight", kind: "64 × 64 · bfloat16", when: "iteration 128 · epoch 1", value: "norm 2.134e-3", flags: [] });
+  assert.deepEqual(one, { title: "encoder.0.weight", kind: "64 × 64 · bfloat16", when: "iteration 128 · epoch 0", value: "norm 2.134e-3", flags: [] });
   const merged = describeParameter(parameter, { max: 2, min: 1, flags: 33 }, { start: 128, stop: 132, firstEpoch: 0, lastEpoch: 1 });
-  assert.equal(merged.when, "iterations 128–131 · epochs 1–2");
+  assert.equal(merged.when, "iterations 128–131 · epochs 0–1");
   assert.equal(merged.value, "norm max 2.000, min 1.000");
   assert.deepEqual(merged.flags, ["NaN in the gradient", "frozen (in part)"]);
-  assert.equal(sentence(one), "encoder.0.weight, iteration 128, epoch 1, norm 2.134e-3");
+  assert.equal(sentence(one), "encoder.0.weight, iteration 128, epoch 0, norm 2.134e-3");
   const loss = describeLoss({ max: NaN, min: NaN, flags: 1 }, { start: 7, stop: 8, firstEpoch: 0, lastEpoch: 0 });
   assert.deepEqual([loss.value, loss.flags], ["", ["the loss is NaN"]]);
 });

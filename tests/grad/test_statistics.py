@@ -136,9 +136,13 @@ def test_non_finite_entries_are_counted_apart_and_show_in_the_norm(numel):
 
 def test_uncoalesced_sparse_gradients_give_the_numbers_of_dense_ones():
     indices = torch.tensor([[1, 1, 2]])
-    sparse = torch.sparse_coo_tensor(indices, torch.tensor([[1.0, 2.0], [3.0, 4.0], [-5.0, 0.0]]), (6, 2))
+    sparse = torch.sparse_coo_tensor(
+        indices, torch.tensor([[1.0, 2.0], [3.0, 4.0], [-5.0, 0.0]]), (6, 2), check_invariants=True
+    )
     check(sparse, statistics([sparse])[0])
-    nothing = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.long), torch.empty(0, 2), (6, 2))
+    nothing = torch.sparse_coo_tensor(
+        torch.empty(1, 0, dtype=torch.long), torch.empty(0, 2), (6, 2), check_invariants=True
+    )
     check(nothing, statistics([nothing])[0])
 
 
@@ -169,7 +173,7 @@ def test_the_way_of_other_devices_gives_the_same_table():
         torch.empty(0),
         torch.randn(7, dtype=torch.complex64),
         torch.randn(7).to(torch.bfloat16),
-        torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([1.0, 2.0]), (4,)),
+        torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([1.0, 2.0]), (4,), check_invariants=True),
     ]
     there = torch.stack([module._device_row(t).double() for t in tensors]).numpy()
     here = statistics(tensors)

@@ -6,6 +6,7 @@ import gc
 import math
 import subprocess
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -145,6 +146,40 @@ def test_parameters_and_metrics_that_come_later_were_not_recorded_before():
     np.testing.assert_array_equal(history.metrics["accuracy"], [NAN, 0.5])
     with pytest.raises(HistoryError, match="not taken away"):
         history.declare([parameter("b")])
+
+
+def test_parameters_that_have_no_row_yet_can_be_read():
+    history = History()
+    history.declare([parameter("a")])
+    assert history.norms.empty
+    assert list(history.norms.columns) == ["a"]
+    history = history_of([(row(1), OK)])
+    history.declare([parameter("a"), parameter("b")])
+    assert history.wide("state").loc[0].tolist() == ["ok", "not_recorded"]
+
+
+def test_a_reader_in_another_thread_sees_every_row_in_the_end_and_never_a_row_too_many():
+    history, n = History(), 40
+    history.declare([parameter(f"p{i}") for i in range(n)])
+    done, seen = threading.Event(), []
+
+    def read() -> None:
+        while not done.is_set():
+            seen.append(history.gradients["iteration"].nunique())
+            columns = history.columns()
+            assert columns.start.tolist() == list(range(len(columns)))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for i in range(3 * CHUNK):
+        if i % 700 == 350:
+            history.declare([*history.described, parameter(f"late {i}")])
+        width = len(history.described)
+        history.append(i, 0, np.tile(row(1.0), (width, 1)), np.full(width, OK, np.uint8), {"loss": 1.0})
+    done.set()
+    reader.join(60)
+    assert seen == sorted(seen)
+    assert history.gradients["iteration"].nunique() == len(history) == 3 * CHUNK
 
 
 def test_an_unknown_statistic_names_the_nearest():

@@ -12,7 +12,7 @@ from gradviz.history.rows import NOT_RECORDED, STATISTICS, RowStore
 
 @settings(max_examples=40, deadline=None)
 @given(lengths=st.lists(st.integers(0, 9), max_size=5), start=st.integers(0, 40))
-def test_what_was_appended_is_read_from_any_start(lengths, start):
+def test_what_was_appended_is_read_whole_and_from_any_start(lengths, start):
     chunk, module.CHUNK = module.CHUNK, 4
     try:
         store, expected = RowStore(), []
@@ -21,15 +21,17 @@ def test_what_was_appended_is_read_from_any_start(lengths, start):
                 i = len(expected)
                 store.append(i, width, np.full((width, len(STATISTICS)), float(i)), np.zeros(width, np.uint8), {"m": i})
                 expected.append((i, width))
-        read = store.read(start)
+        read = store.read(len(lengths))
+        pieces = [piece.iteration.tolist() for piece in store.pieces(start)]
     finally:
         module.CHUNK = chunk
-    kept = expected[start:]
+    assert [i for piece in pieces for i in piece] == [i for i, _ in expected[start:]]
+    kept = expected
     assert len(store) == len(expected)
     assert read.iteration.tolist() == [i for i, _ in kept]
     assert read.epoch.tolist() == [width for _, width in kept]
     if kept:
-        widest = kept[-1][1] if kept else 0
+        widest = len(lengths)
         assert read.statistics.shape == (len(kept), len(STATISTICS), widest)
         assert read.metrics["m"].tolist() == [float(i) for i, _ in kept]
         for at, (i, width) in enumerate(kept):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 
@@ -37,6 +38,21 @@ def test_another_handler_than_python_s_own_comes_back():
         assert heard == [1]
     finally:
         signal.signal(signal.SIGINT, mine)
+
+
+def test_a_forked_worker_does_not_hold_interrupts_back():
+    def child() -> None:
+        try:
+            press()
+        except KeyboardInterrupt:
+            os._exit(7)
+        os._exit(0)
+
+    with InterruptGuard():
+        if not (process := os.fork()):
+            child()
+        _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 7
 
 
 def test_in_another_thread_it_does_nothing():

@@ -110,6 +110,24 @@ def test_iterations_limit_each_epoch_and_none_at_all_is_no_run():
     assert loop.history.metrics["loss"].tolist() == [1, 2, 1, 2]
 
 
+def test_later_runs_ask_for_their_data_after_the_handlers():
+    loop, asked = small_loop(), []
+    loop.handle_event("epoch_started", lambda state: asked.append(f"epoch {state.epoch}"))
+    for _ in range(2):
+        loop.run(lambda epoch: (asked.append(f"data {epoch}"), iter(batches(1)))[1])
+    assert asked == ["data 0", "epoch 0", "data 1", "epoch 1"]
+
+
+def test_a_handler_that_leaves_the_model_in_eval_mode_does_no_harm():
+    model = net()
+    model[3].eval()
+    loop = gv.trainer(model, "cross_entropy", "sgd")
+    loop.handle_event("iteration_completed", lambda state: model.eval() and None)
+    loop.run(loader())
+    assert model[1].num_batches_tracked == 4
+    assert [child.training for child in model] == [True, True, True, False, True]
+
+
 def test_data_may_be_a_function_of_the_epoch():
     loop = small_loop()
     loop.run(lambda epoch: (b for b in batches(epoch, epoch + 1)), epochs=2)
@@ -159,6 +177,7 @@ def test_a_model_whose_norms_turn_nan_keeps_training_and_recording():
     assert math.isfinite(loop.history.epochs.loc[0, "loss"])
     assert loop.history.epochs.loc[0, "nonfinite"] == 2
     assert [math.isnan(value) for value in shown] == [False, False, True, True]
+    assert loop.state.metrics["loss"] == loop.history.epochs.loc[0, "loss"]
 
 
 def test_unused_frozen_and_not_optimized_parameters_are_told_apart_and_followed():
@@ -327,6 +346,8 @@ def test_a_metric_s_error_is_named_with_its_iteration():
     with pytest.raises(AttributeError) as error:
         loop.run(batches(1))
     assert error.value.__notes__ == ["In the metric 'mine', at iteration 0."]
+    assert loop.history.metrics["mine"].isna().tolist() == [True]
+    assert loop.history.metrics["loss"].tolist() == [1]
 
 
 @pytest.mark.case("N07")
@@ -380,8 +401,10 @@ class Endless(IterableDataset):
         ((b for b in batches(1)), 5, r"generator can be read only once"),
         ([torch.zeros(2, 1)], 1, r"pair \(inputs, targets\); got a tensor of shape \(2, 1\)"),
         ([(1, 2, 3)], 1, "got a tuple of 3"),
-        (3, 1, "got a int"),
-        (lambda epoch: 5, 1, r"data\(0\) returned a int"),
+        (3, 1, "got an int"),
+        (lambda epoch: 5, 1, r"data\(0\) returned an int"),
+        (lambda: batches(1), 1, "takes the epoch's index: lambda epoch: batches"),
+        (TensorDataset(torch.zeros(3, 1)), 1, r"DataLoader\(dataset, batch_size=32"),
         (batches(1), -1, "epochs is a whole number from 0 on; got -1"),
         (batches(1), 1.5, "got 1.5"),
     ],
@@ -422,6 +445,17 @@ def test_bad_data_in_the_middle_keeps_what_was_recorded():
             UnknownKeywordError,
             "did you mean 'keep_gradients'",
         ),
+        (lambda: gv.trainer(net(), "mse", "adam"), LossError, "did you mean 'mean_squared_error'"),
+        (lambda: gv.trainer(net(), nn.MSELoss, "adam"), LossError, r"make one: MSELoss\(\)"),
+        (
+            lambda: gv.trainer(net(), "huber", "adam", lr=0.1),
+            UnknownKeywordError,
+            r"partial\(torch.optim.Adam, lr=0.01\)",
+        ),
+        (lambda: gv.trainer(net(), "huber", "lbfgs"), OptimizerError, "LBFGS evaluates the loss several times"),
+        (lambda: small_loop().metric(lambda p, t: 7, "epoch"), MetricError, "another name"),
+        (lambda: small_loop().metric(lambda p, t: 7, "loss"), MetricError, "another name"),
+        (lambda: small_loop().handle_event("epoch_end", print), EventError, "Known: epoch_completed, epoch_started"),
         (lambda: small_loop().run(batches(1), epoch=3), UnknownKeywordError, "'epoch': did you mean 'epochs'"),
         (lambda: small_loop().metric("acuracy"), MetricError, "did you mean 'accuracy'"),
         (lambda: small_loop().metric(lambda p, t: 0), MetricError, "needs a name"),
@@ -433,7 +467,7 @@ def test_bad_data_in_the_middle_keeps_what_was_recorded():
             "keep_gradients=True",
         ),
         (lambda: small_loop().handle_event("epoch_complete", print), EventError, "did you mean 'epoch_completed'"),
-        (lambda: small_loop().handle_event("started", 3), EventError, "got a int"),
+        (lambda: small_loop().handle_event("started", 3), EventError, "got an int"),
         (lambda: small_loop(on_error="ignore"), ValueError, '"raise" or "warn"'),
         (lambda: small_loop().run(batches(1), display="yes"), ValueError, "display is"),
         (lambda: gv.trainor, AttributeError, "did you mean 'trainer'"),
@@ -465,6 +499,8 @@ def test_after_an_error_the_same_loop_runs_again():
     state = loop.run(batches(0, 1, 2, 3))
     assert (state.status, state.iteration) == ("completed", 6)
     assert loop.history.metrics["loss"].tolist() == [0, 1, 0, 1, 2, 3]
+    assert loop.history.metrics["epoch"].tolist() == [0, 0, 1, 1, 1, 1]
+    assert loop.history.epochs["iterations"].tolist() == [2, 4]
     assert loop.history.progress.message is None
 
 
@@ -482,11 +518,15 @@ def test_ctrl_c_finishes_the_iteration_and_leaves_everything_usable():
     loop.handle_event("iteration_started", lambda state: interrupt() if state.iteration == 2 else None)
     data = [(torch.ones(1, 1), torch.zeros(1, 1))] * 5
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as stopped:
         loop.run(data)
+    assert stopped.value.__notes__ == [
+        "Interrupted: 3 iterations are in loop.history, and loop.run(...) goes on with the next epoch."
+    ]
     assert signal.getsignal(signal.SIGINT) is before
     assert (loop.state.status, loop.state.iteration, len(loop.history)) == ("interrupted", 3, 3)
     assert loop.history.progress.status == "interrupted"
+    assert loop.history.epochs["iterations"].tolist() == [3]
     assert model(torch.ones(1, 1)).isfinite().all()
     state = loop.run(data)
     assert (state.status, state.iteration) == ("completed", 8)
@@ -519,6 +559,19 @@ def test_ctrl_c_in_the_last_handler_is_not_swallowed():
     with pytest.raises(KeyboardInterrupt):
         loop.run(batches(1))
     assert loop.state.status == "interrupted"
+
+
+def test_an_error_that_ctrl_c_made_elsewhere_is_the_interrupt():
+    def batches_of_a_worker():
+        yield from batches(1, 2)
+        interrupt()
+        raise RuntimeError("DataLoader worker exited unexpectedly")
+
+    loop = small_loop()
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        loop.run(batches_of_a_worker())
+    assert isinstance(stopped.value.__cause__, RuntimeError)
+    assert (loop.state.status, len(loop.history)) == ("interrupted", 2)
 
 
 def test_a_loop_runs_in_another_thread():

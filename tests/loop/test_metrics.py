@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gradviz.errors import MetricError
-from gradviz.loop.metrics import Metric, RunningAverage, accuracy, build_metric
+from gradviz.loop.metrics import Metric, RunningAverage, accuracy, build_metric, loss_metric
 from gradviz.step.train_step import StepState
 
 
@@ -31,6 +31,26 @@ def test_accuracy_by_hand(prediction, targets, share):
 def test_accuracy_of_every_pixel():
     scores, targets = torch.randn(2, 5, 3, 3), torch.randint(0, 5, (2, 3, 3))
     assert accuracy(scores, targets) == (scores.argmax(1) == targets).float().mean()
+
+
+def test_accuracy_of_what_has_no_single_class_is_refused_and_of_nan_is_nan():
+    with pytest.raises(MetricError, match="one class for each example"):
+        accuracy(torch.randn(2, 3), torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    assert accuracy(torch.tensor([[math.nan, 1.0]]), torch.tensor([0])).isnan()
+
+
+def test_the_weight_is_the_batch_s_length():
+    state = StepState(
+        y_pred=torch.zeros(5, 2), y_true={"meta": torch.zeros(3), "y": torch.zeros(5)}, loss=torch.ones(())
+    )
+    assert Metric("m", len, ("y_pred",)).weight(state) == 5
+    assert Metric("m", len, ("loss",)).weight(state) == 1
+    assert loss_metric().weight(state) == 5
+
+
+def test_targets_that_are_no_classes_are_refused():
+    with pytest.raises(MetricError, match="neither class indices nor 0 and 1"):
+        accuracy(torch.tensor([0.3, 2.0]), torch.tensor([0.25, 1.75]))
 
 
 def test_shapes_that_cannot_be_compared_are_named():
@@ -58,7 +78,7 @@ def test_what_a_metric_returns_is_one_number():
     assert Metric("m", lambda p, t: p.bool().any(), ("y_pred", "y_true"))(state) == 1.0
     with pytest.raises(MetricError, match=r"'m' returned a tensor of shape \(2,\)"):
         Metric("m", lambda p, t: p, ("y_pred", "y_true"))(state)
-    with pytest.raises(MetricError, match="'m' returned a NoneType"):
+    with pytest.raises(MetricError, match="'m' returned None"):
         Metric("m", lambda p, t: None, ("y_pred", "y_true"))(state)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import UserDict
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ LIKE = torch.zeros(1)
 @pytest.mark.parametrize(
     ("batch", "came"),
     [
-        (torch.zeros(2, 3), "tensor of shape (2, 3)"),
-        ((1, 2, 3), "tuple of 3"),
+        (torch.zeros(2, 3), "a tensor of shape (2, 3)"),
+        ((1, 2, 3), "a tuple of 3"),
         ([1], "list of 1"),
         ({"x": 1, "y": 2}, "dict of 2"),
         ("ab", "str"),
@@ -66,6 +67,20 @@ def test_inputs_reach_the_model_in_three_forms():
     assert call(Add(), 1) == 11
     assert call(Add(), (1, 2)) == 3
     assert call(Add(), {"a": 1, "b": 5}) == 6
+    assert call(Add(), [1, 2]) == 3  # what a DataLoader makes of a tuple
+
+
+def test_a_packed_sequence_is_one_input():
+    packed = nn.utils.rnn.pack_sequence([torch.zeros(3, 2), torch.zeros(1, 2)])
+    output, _ = call(nn.LSTM(2, 4), packed)
+    assert output.data.shape == (4, 4)
+
+
+def test_mappings_that_are_no_dicts_are_moved_and_cast_too():
+    inputs = UserDict(x=torch.zeros(2, dtype=torch.float64))
+    with pytest.warns(InputCastWarning):
+        done = InputCast()(as_batch((inputs, torch.zeros(2))), LIKE)
+    assert done.inputs["x"].dtype == torch.float32
 
 
 def test_batch_size_is_the_first_axis_of_the_first_tensor():

@@ -47,6 +47,7 @@ def test_a_tied_parameter_stands_once():
 
 def test_names_of_a_compiled_model_are_the_plain_ones():
     assert list(ModelState(torch.compile(nn.Linear(2, 2), backend="eager")).parameters) == ["weight", "bias"]
+    assert list(ModelState(nn.ModuleDict({"my_orig_mod": nn.Linear(1, 1, bias=False)}))) == ["my_orig_mod.weight"]
 
 
 def test_an_unknown_name_says_the_nearest():
@@ -57,7 +58,7 @@ def test_an_unknown_name_says_the_nearest():
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (3, "got a int"),
+        (3, "got an int"),
         (nn.ReLU(), r"no trainable parameter \(0 of 0\)"),
         (nn.Linear(2, 2).requires_grad_(False), r"\(0 of 2\). Unfreeze some: model.requires_grad_\(True\)"),
         (nn.LazyLinear(2), r"Run one batch first: model\(inputs\)"),
@@ -97,6 +98,15 @@ def test_parts_put_in_eval_mode_on_purpose_and_frozen_parts_stay_there():
     with training_mode(model):
         assert [child.training for child in model] == [True, False, False, True]
     assert [child.training for child in model] == [True, True, False, True]
+
+
+def test_the_flags_can_be_set_again():
+    model = net().train()
+    model[1].eval()
+    with training_mode(model) as train:
+        model.eval()
+        train()
+        assert [child.training for child in model] == [True, False, True, True]
 
 
 def test_a_module_s_own_train_is_respected():

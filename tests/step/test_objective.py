@@ -47,7 +47,7 @@ def test_four_arguments_make_an_objective():
         ("cros_entropy", "did you mean 'cross_entropy'"),
         (lambda a, b, c: a, "takes 3 required positional arguments"),
         (lambda a: a, "takes 1 required"),
-        (3, 'got a int. Write "cross_entropy"'),
+        (3, 'got an int. Write "cross_entropy"'),
         (torch.max, "Wrap a loss, lambda prediction, targets: max"),
     ],
 )
@@ -72,7 +72,7 @@ LEAF = torch.ones(3, requires_grad=True)
 @pytest.mark.parametrize(
     ("result", "words"),
     [
-        (LEAF.sum(), "returned a tensor of shape ()"),
+        (LEAF.sum(), r"returned a tensor of shape \(\); it must return the loss and the whole output"),
         ((LEAF.sum(), LEAF), r"returned a tuple of \(Tensor, Tensor\)"),
         ((1.5, Output(LEAF, {})), "returned a float as the loss"),
         ((LEAF * 2, Output(LEAF, {})), r"loss of shape \(3,\); a scalar is wanted"),

@@ -33,8 +33,11 @@ def test_factories_and_instances():
         ("adm", "did you mean 'adam'"),
         ("zzzzz", "known: adadelta"),
         (0.1, 'got a float. Write "adam"'),
-        (lambda parameters: 3, "returned a int"),
+        (lambda parameters: 3, "returned an int"),
         (torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1), "holds none of this model's 1 parameters"),
+        (lambda parameters: torch.optim.SGD([nn.Parameter(torch.zeros(1))]), "holds none of this model's 1 parameters"),
+        (lambda ps: torch.optim.SGD([*ps, nn.Parameter(torch.zeros(1))]), "1 of 2 parameters that are not the model's"),
+        ("lbfgs", "LBFGS evaluates the loss several times"),
     ],
 )
 def test_what_is_none_of_these_is_refused(optimizer, words):

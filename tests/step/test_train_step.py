@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from gradviz.errors import DataError, LossError, NoSuchFieldError, NothingReachedError, UnknownKeywordError
+from gradviz.errors import DataError, LossError, ModelError, NoSuchFieldError, NothingReachedError, UnknownKeywordError
 from gradviz.step.train_step import train_step
 
 
@@ -195,6 +195,26 @@ def test_re_entrant_checkpointing_is_named_instead_of_reported_as_unused():
     assert all(p.grad is None for p in model.parameters())
 
 
+def test_re_entrant_checkpointing_that_begins_later_is_named_too():
+    class Late(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.inner, self.saves = nn.Linear(3, 4), nn.Linear(4, 2), False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = checkpoint(self.first, x.requires_grad_(), use_reentrant=True) if self.saves else self.first(x)
+            return self.inner(hidden)
+
+    model, data = Late(), batch()
+    step = train_step(model, "cross_entropy", "sgd")
+    state = step(data, step.init(data))
+    model.saves = True
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(NothingReachedError, match="use_reentrant=False"):
+        step(data, state)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 @pytest.mark.parametrize(
     ("loss", "data", "error", "words"),
     [
@@ -215,3 +235,74 @@ def test_bad_input_is_refused_before_anything_moves(loss, data, error, words):
 def test_an_unknown_keyword_names_the_nearest():
     with pytest.raises(UnknownKeywordError, match="'keep_gradient': did you mean 'keep_gradients'"):
         train_step(net(), "cross_entropy", "sgd", keep_gradient=True)
+
+
+class Added(nn.Module):
+    """Two parameters whose gradient autograd hands out as one tensor, and one whose gradient has stride 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.a, self.b, self.c = (nn.Parameter(torch.ones(3)) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x + (self.a + self.b)) + self.c.sum()
+
+
+def test_gradients_that_share_memory_are_the_optimizer_s_to_write_into():
+    def clipping(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        optimizer.register_step_pre_hook(lambda *_: nn.utils.clip_grad_norm_(parameters, 0.1) and None)
+        return optimizer
+
+    torch.manual_seed(0)
+    ours = Added()
+    theirs, data = copy.deepcopy(ours), batch()
+    step = train_step(
+        ours,
+        "cross_entropy",
+        clipping(torch.optim.SGD(ours.parameters(), lr=0.1), list(ours.parameters())),
+        keep_gradients=True,
+    )
+    state = step(data, step.init(data))
+    optimizer = clipping(torch.optim.SGD(theirs.parameters(), lr=0.1), list(theirs.parameters()))
+    F.cross_entropy(theirs(data[0]), data[1]).backward()
+    unclipped = [p.grad.clone() for p in theirs.parameters()]
+    optimizer.step()
+    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+    for gradient, expected in zip(state.gradients.values(), unclipped, strict=True):
+        assert torch.equal(gradient, expected)  # kept as it was before the optimizer's own hook
+
+
+def test_autocast_around_the_run_trains_on_the_newest_weights():
+    model, data = nn.Linear(3, 2), batch()
+    step = train_step(model, "cross_entropy", torch.optim.SGD(model.parameters(), lr=0.5))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        state = step.init(data)
+        losses = []
+        for _ in range(30):
+            state = step(data, state)
+            losses.append(state.loss.item())
+    assert losses[-1] < losses[0] - 0.02
+
+
+def test_a_hook_that_would_never_fire_is_refused():
+    model = nn.Linear(3, 2)
+    model.weight.register_post_accumulate_grad_hook(lambda p: None)
+    with pytest.raises(ModelError, match=r"parameter\.register_hook"):
+        train_step(model, "cross_entropy", "sgd")
+
+
+def test_what_torch_says_of_a_batch_comes_with_its_shapes():
+    with pytest.raises(RuntimeError) as error:
+        train_step(net(), "cross_entropy", "sgd").init((torch.zeros(4, 7), torch.zeros(4, dtype=torch.int64)))
+    assert "before anything moved" in error.value.__notes__[-1]
+    assert "inputs (4, 7) float32; targets (4,) int64" in error.value.__notes__[-1]
+
+
+def test_a_step_state_prints_briefly():
+    model, data = linear_case(0.8)
+    step = train_step(model, "mean_squared_error", "sgd")
+    printed = repr(step(data, step.init(data)))
+    assert "y_pred: a tensor of shape (2, 1), float32" in printed
+    assert "loss: tensor(1.6000)" in printed
+    assert "OptimizerState of SGD" in printed

@@ -178,11 +178,21 @@ def test_a_browser_that_lost_messages_gets_the_whole_picture_when_it_says_hello(
     history.notify(final=True)
     reloaded = Browser()
     publisher._send = reloaded.receive
-    publisher.hello(0)
+    publisher.hello(0, view=False)
     assert_same(reloaded.overview.columns, history.overview.columns)
     count = len(reloaded.messages)
-    publisher.hello(reloaded.seq)
+    publisher.hello(reloaded.seq, view=True)
     assert len(reloaded.messages) == count  # it has everything: nothing is sent
+
+
+def test_a_view_inside_a_box_says_hello_itself():
+    history, browser = history_of(2), Browser()
+    publisher = Publisher(history, browser.receive)
+    append(history, 5)
+    publisher.hello(0, view=False)  # the page knows the widget, but nobody sees it
+    assert browser.messages == []
+    publisher.hello(0, view=True)
+    assert_same(browser.overview.columns, history.overview.columns)
 
 
 def test_epoch_starts_travel_once():
