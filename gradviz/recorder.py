@@ -37,6 +37,10 @@ class Recorder:
         self._warned = False
         step.observe = self.observe
 
+    def begin(self) -> None:
+        """Look at the model anew: shapes and dtypes may have changed between runs."""
+        self._parameters = {}
+
     def observe(self, stage: str, gradients: Grad[Any]) -> None:
         """Take the statistics of one stage's gradients."""
         self._pending = None
@@ -73,11 +77,10 @@ class Recorder:
         optimized = [id(p) for group in groups for p in group["params"]]
         if parameters is self._parameters and optimized == self._optimized:
             return
-        described = list(self.history.described)
-        known = {parameter["name"] for parameter in described}
-        described += [describe(name, p) for name, p in parameters.items() if name not in known]
-        self.history.declare(described)
-        self._row = {parameter["name"]: row for row, parameter in enumerate(described)}
+        described = {parameter["name"]: parameter for parameter in self.history.described}
+        described |= {name: describe(name, p) for name, p in parameters.items()}
+        self.history.declare(list(described.values()))
+        self._row = {name: row for row, name in enumerate(described)}
         self._parameters, self._optimized = parameters, optimized
         held = set(optimized)
         self._states = {name: OK if id(p) in held else NOT_OPTIMIZED for name, p in parameters.items()}

@@ -22,7 +22,7 @@ await build({
   entryPoints: { heatmap: "src/heatmap.css" },
   outdir: "../gradviz/static",
   bundle: true,
-  // The oldest browsers that read what the script reads, so that no vendor prefixes creep in.
+  // The oldest browsers that read what the script reads; esbuild adds the prefixes that these need.
   target: ["chrome111", "firefox113", "safari16.4"],
   minify: true,
   charset: "utf8",

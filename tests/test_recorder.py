@@ -30,7 +30,10 @@ def test_a_row_without_gradients_says_so():
     recorder = Recorder(train_step(nn.Linear(3, 1), "huber", "sgd"), History())
     recorder.commit(0, 0, {"loss": 1.0})
     assert recorder.history.metrics["loss"].tolist() == [1.0]
-    assert recorder.history.wide("state").empty or set(recorder.history.wide("state").loc[0]) == {"not_recorded"}
+    step = recorder._step
+    step(BATCH, step.init(BATCH))
+    recorder.commit(1, 0, {})
+    assert recorder.history.wide("state")["weight"].tolist() == ["not_recorded", "ok"]
 
 
 def test_a_history_that_cannot_be_written_warns_once(monkeypatch):

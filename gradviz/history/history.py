@@ -124,7 +124,7 @@ class History:
 
     @property
     def epochs(self) -> pd.DataFrame:
-        """The means of every completed epoch, weighted by examples, over finite values; index epoch.
+        """The means of every epoch, also of one that was broken off, by examples, over finite values; index epoch.
 
         `nonfinite` counts the iterations whose loss was NaN or infinite.
         """
@@ -168,7 +168,7 @@ class History:
         self.notify()
 
     def end_epoch(self, epoch: int, iterations: int, means: Mapping[str, float], nonfinite: int) -> None:
-        """Keep the means of a completed epoch."""
+        """Keep the means of an epoch that is over."""
         self._epochs.append({"epoch": epoch, **means, "iterations": iterations, "nonfinite": nonfinite})
 
     # Read by widgets -------------------------------------------------------------------------------------------
@@ -183,15 +183,14 @@ class History:
         with self._lock:
             return join([_columns_of(rows) for rows in self._rows.pieces(start)])
 
-    @property
-    def overview(self) -> Overview:
-        """The whole run in a bounded number of columns."""
+    def overview(self) -> tuple[Columns, int]:
+        """The whole run in a bounded number of columns, and how many iterations they show."""
         with self._lock:
             if self._seen < len(self):
                 fresh = self.columns(self._seen)
                 self._overview.append(fresh)
                 self._seen += len(fresh)
-            return self._overview
+            return self._overview.columns, self._seen
 
     def subscribe(self, listener: Listener) -> None:
         """Call a bound method after every append, for as long as its object lives."""

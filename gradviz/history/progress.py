@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -22,6 +23,8 @@ class Progress:
         Iterations run so far.
     metrics : dict of str to float
         Means of this epoch so far.
+    loss : float
+        The newest batch's own.
     message : str or None
         One line for the reader, such as the error that ended the run.
     """
@@ -32,6 +35,7 @@ class Progress:
     iteration: int = 0
     iterations: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    loss: float = math.nan
     message: str | None = None
     _began: float = 0.0
     _began_at: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType
 from typing import Any, Literal
 
@@ -64,8 +65,9 @@ Handler = Callable[[State], Control | None]
 class Handlers:
     """Handlers by event, in the order they were attached."""
 
-    def __init__(self, on_error: OnError = "raise") -> None:
+    def __init__(self, on_error: OnError = "raise", warner: Warner | None = None) -> None:
         self._on_error = on_error
+        self._warner = warner or Warner()
         self._handlers: dict[str, list[Handler]] = {event: [] for event in EVENTS}
 
     def add(self, event: str, handler: Handler) -> None:
@@ -98,7 +100,7 @@ class Handlers:
                 error.add_note(f"In the handler {name} for {event!r}, at iteration {state.iteration}.")
                 if self._on_error == "raise":
                     raise
-                warn_of(error)
+                self._warner.warn(error, handler)
                 continue
             if control not in CONTROLS:
                 raise EventError(
@@ -110,10 +112,19 @@ class Handlers:
         return None
 
 
-def warn_of(error: Exception) -> None:
-    """Say what a user's handler or metric raised, and where, under ``on_error="warn"``."""
-    where = " ".join(getattr(error, "__notes__", []))
-    warnings.warn(f"{where} {type(error).__name__}: {error}", HandlerWarning, stacklevel=2)
+class Warner:
+    """Says what a user's handlers and metrics raised under ``on_error="warn"``, once for each."""
+
+    def __init__(self) -> None:
+        self._said: list[object] = []
+
+    def warn(self, error: Exception, source: object) -> None:
+        """Say it, unless the same handler or metric has failed before."""
+        if source not in self._said:
+            self._said.append(source)
+            where = " ".join(getattr(error, "__notes__", []))
+            said = f"{where} {type(error).__name__}: {error} (said once)"
+            warnings.warn(said, HandlerWarning, stacklevel=2)
 
 
 def is_same_handler(earlier: Any, later: Any) -> bool:
@@ -130,6 +141,10 @@ def is_same_handler(earlier: Any, later: Any) -> bool:
     """
     if earlier is later or (not isinstance(later, FunctionType) and earlier == later):
         return True
+    if isinstance(earlier, partial) and isinstance(later, partial):
+        arguments = [[*p.args, *p.keywords.values()] for p in (earlier, later)]
+        same_names = list(earlier.keywords) == list(later.keywords)
+        return same_names and _same_objects(*arguments) and is_same_handler(earlier.func, later.func)
     if not (isinstance(earlier, FunctionType) and isinstance(later, FunctionType)):
         return False
     if (earlier.__module__, earlier.__qualname__) != (later.__module__, later.__qualname__):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -26,6 +27,7 @@ class InterruptGuard:
     def __init__(self) -> None:
         self.requested = False
         self._process = os.getpid()
+        self._waits = True
         self._previous: Callable[[int, FrameType | None], Any] | None = None
 
     def __enter__(self) -> InterruptGuard:
@@ -40,11 +42,20 @@ class InterruptGuard:
             signal.signal(signal.SIGINT, self._previous)
             self._previous = None
 
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let Ctrl-C act at once, where nothing is half done: while waiting for data."""
+        self._waits = False
+        try:
+            yield
+        finally:
+            self._waits = True
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process and self._previous is not None:
             # A worker that was forked from the loop's process has the guard's handler, but not its loop.
             self._previous(number, frame)
-        elif self.requested:
+        elif self.requested or not self._waits:
             self.__exit__()
             raise KeyboardInterrupt
         else:

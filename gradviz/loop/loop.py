@@ -6,7 +6,7 @@ import math
 import operator
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from torch import nn
 from gradviz.errors import DataError, MetricWarning, RecordingWarning, names_nearest_keyword
 from gradviz.history.history import History
 from gradviz.loop.data import Data, Epochs, length
-from gradviz.loop.events import Control, Handler, Handlers, OnError, State, warn_of
+from gradviz.loop.events import Control, Handler, Handlers, OnError, State, Warner, is_same_handler
 from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.metrics import Metric, RunningAverage, build_metric, loss_metric, means
 from gradviz.recorder import Recorder
@@ -42,7 +42,8 @@ class Loop:
         self._step = step
         self._recorder = Recorder(step, self.history)
         self._on_error = on_error
-        self._handlers = Handlers(on_error)
+        self._warner = Warner()
+        self._handlers = Handlers(on_error, self._warner)
         self._iterations_run = 0
         self._train_mode: Callable[[], None] = lambda: None
         self._metrics: dict[str, Metric] = {"loss": loss_metric()}
@@ -54,7 +55,7 @@ class Loop:
     @names_nearest_keyword
     def metric(
         self,
-        metric: str | Callable[..., Any],
+        fn_or_name: str | Callable[..., Any],
         name: str | None = None,
         accumulate: str = "running_average",
         *,
@@ -64,7 +65,7 @@ class Loop:
 
         Parameters
         ----------
-        metric : str or callable
+        fn_or_name : str or callable
             ``"accuracy"``, or a function that returns one number. Accuracy takes scores of each class, or the logits of
             two: above 0 means yes. Of probabilities write ``lambda p, y: ((p > 0.5) == y.bool()).float().mean()``.
         name : str, optional
@@ -83,10 +84,13 @@ class Loop:
         >>> loop.metric(lambda loss: loss.sqrt(), "root of the loss", fields=["loss"])
         Loop of Linear: 0 iterations, 0 epochs (idle)
         """
-        made = build_metric(metric, name, accumulate, fields)
+        made = build_metric(fn_or_name, name, accumulate, fields)
         earlier = self._metrics.get(made.name)
         # A cell that is run again says the same once more; only another meaning is worth a word.
-        if earlier is not None and _meaning(earlier) != _meaning(made):
+        same = (
+            earlier is not None and earlier.fields == made.fields and is_same_handler(earlier.function, made.function)
+        )
+        if earlier is not None and not same:
             warnings.warn(
                 f"The metric {made.name!r} was there already; the new one takes its place.", MetricWarning, stacklevel=3
             )
@@ -94,7 +98,7 @@ class Loop:
         return self
 
     @names_nearest_keyword
-    def handle_event(self, event: str, handler: Handler) -> Loop:
+    def handle_event(self, event: str, fn: Handler) -> Loop:
         """Call a function at an event.
 
         Parameters
@@ -102,7 +106,7 @@ class Loop:
         event : str
             ``"started"``, ``"epoch_started"``, ``"iteration_started"``, ``"iteration_completed"`` or
             ``"epoch_completed"``.
-        handler : callable
+        fn : callable
             Takes the `State`; returns None, ``"halt_epoch"`` or ``"halt_loop"``. When a notebook cell is run again, the
             function it defines anew takes the place of the older one; other functions are added.
 
@@ -118,7 +122,7 @@ class Loop:
         1 1
         'completed'
         """
-        self._handlers.add(event, handler)
+        self._handlers.add(event, fn)
         return self
 
     @names_nearest_keyword
@@ -167,10 +171,9 @@ class Loop:
             with ExitStack() as stack:
                 first = self._prepare(source, iterations)
                 self._train_mode = stack.enter_context(training_mode(self._step.model))
+                stack.callback(self._end)
+                self._begin(epochs, first[1])
                 self._show(display)
-                stack.callback(self._rest)
-                self.history.progress.begin()
-                self.state.status = "training"
                 self._run(source, epochs, iterations, first, guard)
             if guard.requested:  # while the last picture was sent: never swallowed
                 raise KeyboardInterrupt
@@ -215,14 +218,21 @@ class Loop:
         self.state.step_state = self._step.init(batch)
         return chain([batch], iterator), planned
 
+    def _begin(self, epochs: int, planned: int | None) -> None:
+        """Say that training begins, and how far it will go."""
+        self.state.status = "training"
+        progress = self.history.progress
+        progress.epoch, progress.epochs = self.state.epoch, self.state.epoch + epochs
+        progress.iterations = None if planned is None else self._iterations_run + planned * epochs
+        progress.begin()
+        self._recorder.begin()
+        self.history.notify(final=True)
+
     def _epochs(
         self, source: Epochs, epochs: int, limit: int | None, first: tuple[Any, int | None], guard: InterruptGuard
     ) -> bool:
         """Run epochs; whether a handler halted the loop."""
-        state, progress = self.state, self.history.progress
-        batches, planned = first
-        progress.epochs = state.epoch + epochs
-        progress.iterations = None if planned is None else self._iterations_run + planned * epochs
+        state, batches = self.state, first[0]
         if self._handlers.fire("started", state) is not None:
             return True
         for turn in range(epochs):
@@ -252,7 +262,7 @@ class Loop:
         if control is not None:
             return control
         try:
-            for place, batch in enumerate(batches):
+            for place, batch in enumerate(_interruptible(batches, guard)):
                 control = self._iteration(batch, place)
                 if control is not None:
                     return control
@@ -285,7 +295,8 @@ class Loop:
         self._iterations_run += 1
         values, failure = self._measure_all()
         state.metrics = means(self._metrics.values())
-        progress.epoch, progress.iteration, progress.metrics = state.epoch, self._iterations_run, state.metrics
+        progress.epoch, progress.iteration = state.epoch, self._iterations_run
+        progress.metrics, progress.loss = state.metrics, values["loss"]
         if progress.iterations is not None and progress.iteration > progress.iterations:
             progress.iterations = None  # the data has more than its length said
         self._recorder.commit(state.iteration, state.epoch, values)
@@ -306,10 +317,10 @@ class Loop:
                 if self._on_error == "raise":
                     failure = failure or error
                 else:
-                    warn_of(error)
+                    self._warner.warn(error, name)
         return values, failure
 
-    def _rest(self) -> None:
+    def _end(self) -> None:
         """What every run ends with: no gradients left behind, and the last state shown."""
         self.state.iteration = self._iterations_run
         for p in self._step.model_state.parameters.values():
@@ -388,8 +399,16 @@ def trainer(
     return Loop(step, on_error=on_error)
 
 
-def _meaning(metric: Metric) -> tuple[Any, ...]:
-    return getattr(metric.function, "__qualname__", metric.function), metric.fields
+def _interruptible(batches: Iterable[Any], guard: InterruptGuard) -> Iterator[Any]:
+    with guard.at_once():
+        iterator = iter(batches)
+    while True:
+        try:
+            with guard.at_once():
+                batch = next(iterator)
+        except StopIteration:
+            return
+        yield batch
 
 
 def _count(name: str, value: Any) -> int:

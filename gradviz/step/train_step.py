@@ -7,7 +7,7 @@ step gives is what plain torch gives, to the bit.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -138,7 +138,8 @@ class TrainStep:
             self._unused = grad.unused
         if self.observe is not None:
             self.observe("backward", grad)
-        for p, gradient in zip(trainable.values(), _owned(gradients), strict=True):
+        accumulated = _as_accumulated(trainable.values(), gradients)
+        for p, gradient in zip(trainable.values(), accumulated, strict=True):
             p.grad = gradient.clone() if gradient is not None and self._may_be_rewritten() else gradient
         self.optimizer.step()
         new = StepState(state)
@@ -161,7 +162,7 @@ class TrainStep:
         hooked = bool(self.optimizer._optimizer_step_pre_hooks)
         return hooked or not type(self.optimizer).__module__.startswith("torch.optim")
 
-    def _in_training_mode(self) -> Any:
+    def _in_training_mode(self) -> contextlib.AbstractContextManager[Any]:
         # A loop sets the flags once for the whole run; a step on its own sets them for itself.
         return contextlib.nullcontext() if self.model.training else training_mode(self.model)
 
@@ -222,19 +223,19 @@ def _detached(leaf: Any) -> Any:
     return leaf.detach() if isinstance(leaf, Tensor) else leaf
 
 
-def _owned(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Gradients that an optimizer or a clip may write into.
+def _as_accumulated(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Gradients as backward() would have left them in ``.grad``: in memory of their own, laid out as the parameter.
 
-    autograd.grad hands out one tensor for two parameters that were added, and tensors of stride 0; backward() would
-    have copied those.
+    autograd.grad hands out one tensor for two parameters that were added, tensors of stride 0, and other strides than
+    the parameter's; in-place clipping and torch's fused optimizers, which read memory as it lies, get those wrong.
     """
     seen: set[int] = set()
-    owned = []
-    for gradient in gradients:
+    accumulated = []
+    for p, gradient in zip(parameters, gradients, strict=True):
         if gradient is not None and gradient.layout is torch.strided and gradient.numel():
             place = gradient.data_ptr()
-            if place in seen or 0 in gradient.stride():
-                gradient = gradient.clone(memory_format=torch.contiguous_format)
+            if place in seen or gradient.stride() != p.stride():
+                gradient = torch.empty_like(p, requires_grad=False).copy_(gradient)
             seen.add(place)
-        owned.append(gradient)
-    return owned
+        accumulated.append(gradient)
+    return accumulated

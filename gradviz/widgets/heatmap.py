@@ -38,7 +38,7 @@ class Heatmap(anywidget.AnyWidget):
 
     def _send_columns(self, content: dict[str, Any], buffers: list[bytes]) -> None:
         described = [dict(parameter, shape=list(parameter["shape"])) for parameter in self.history.described]
-        if len(described) != len(self._parameters):  # they are only ever added
+        if described != self._parameters:
             self._parameters = described
         self.send(content, buffers)
 

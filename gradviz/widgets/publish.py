@@ -50,7 +50,7 @@ class Sent:
 
 
 class Publisher:
-    """Sends a history to one widget as it grows.
+    """Sends a history to one widget as it grows, from its first view on.
 
     Parameters
     ----------
@@ -72,7 +72,6 @@ class Publisher:
         self._columns_sent = 0
         self._epochs_sent = 0
         self._coarse = False
-        history.subscribe(self.on_append)
 
     def on_append(self, final: bool) -> None:
         """Send what is new, if it is time or the run has ended."""
@@ -82,7 +81,7 @@ class Publisher:
     def show(self) -> None:
         """Begin to send: a view is there. Before that nothing is built."""
         if not self._live:
-            self._live = True
+            self._begin()
             self._guarded(lambda: self._publish(fresh=True))
 
     def hello(self, have: int, *, view: bool) -> None:
@@ -90,10 +89,14 @@ class Publisher:
 
         A view says hello too; it may have come inside a box, which Python is not told of otherwise.
         """
-        is_first = view and not self._live
-        self._live = self._live or view
-        if is_first or (self._live and have != self._seq):
+        if view and not self._live:
+            self.show()
+        elif self._live and have != self._seq:
             self._guarded(lambda: self._publish(fresh=True))
+
+    def _begin(self) -> None:
+        self._live, self._failed = True, False
+        self._history.subscribe(self.on_append)
 
     def close(self) -> None:
         """Send nothing any more."""
@@ -121,10 +124,10 @@ class Publisher:
         starts = self._history.epoch_starts[0 if fresh else self._epochs_sent :]
         self._epochs_sent = len(self._history.epoch_starts)
         self._seq += 1
-        metrics = self._history.progress.metrics
+        progress = self._history.progress
         buffers = [
             pack(columns),
-            np.array(list(metrics.values()), "<f8").tobytes(),
+            np.array([*progress.metrics.values(), progress.loss], "<f8").tobytes(),
             np.array(starts, "<u4").tobytes(),
         ]
         self._send({"kind": "columns", "seq": self._seq, "fresh": fresh, "run": self._run()}, buffers)
@@ -137,9 +140,9 @@ class Publisher:
         self.sent.seconds += now - began
 
     def _whole(self) -> Columns:
-        self._columns_sent = len(self._history)
+        columns, self._columns_sent = self._history.overview()
         self._coarse = False
-        return _within(self._history.overview.columns, WHOLE_BYTES)
+        return _within(columns, WHOLE_BYTES)
 
     def _new(self) -> Columns:
         columns = self._history.columns(self._columns_sent)

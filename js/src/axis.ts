@@ -12,17 +12,20 @@ export class Axis {
     if (key === this.drawn) return;
     this.drawn = key;
     this.element.replaceChildren(
-      ...epochTicks(epochs, firstEpoch, span, width, measure).flatMap((tick) => ruler(tick, "gv-epoch-tick")),
-      ...iterationTicks(span, width, measure).flatMap((tick) => ruler(tick, "gv-iteration-tick")),
+      ...epochTicks(epochs, firstEpoch, span, width, measure).flatMap((tick) => [mark(tick), ...words(tick, "gv-epoch-tick")]),
+      ...iterationTicks(span, width, measure).flatMap((tick) => words(tick, "gv-iteration-tick")),
     );
   }
 }
 
-function ruler({ x, label, left }: Tick, className: string): HTMLElement[] {
-  const tick = element("i", className);
+function mark({ x }: Tick): HTMLElement {
+  const tick = element("i", "gv-epoch-tick");
   tick.style.left = `${Math.round(x)}px`;
-  if (!label) return [tick];
+  return tick;
+}
+
+function words({ label, left }: Tick, className: string): HTMLElement[] {
   const text = element("span", className, {}, label);
   text.style.left = `${left}px`;
-  return [tick, text];
+  return label ? [text] : [];
 }

@@ -54,7 +54,6 @@ export class Store {
   epochs: number[] = [];
   /** The batch loss of the newest iteration; null before the first. */
   loss: number | null = null;
-  lossFlags = 0;
   /** The last message before a gap, or the newest. */
   seq = 0;
   newest = 0;
@@ -105,14 +104,19 @@ export class Store {
     const [columns, metrics, epochs] = buffers as [Buffer, Buffer, Buffer];
     // A message that the whole picture already holds.
     if (!message.fresh && message.seq <= this.newest) return;
+    // All of it first: a message that cannot be read changes nothing, and the gap it leaves is noticed.
     const decoded = decodeColumns(columns);
+    const values = decodeMetrics(metrics);
+    const starts = decodeEpochs(epochs);
     if (message.fresh) this.restart();
     else this.noticeGap(message.seq);
     this.newest = message.seq;
     if (!this.catchingUp) this.seq = message.seq;
     this.run = message.run;
-    this.metrics = decodeMetrics(metrics);
-    for (const start of decodeEpochs(epochs)) this.epochs.push(start);
+    // The means by name, and behind them the newest batch's own loss.
+    this.metrics = values;
+    this.loss = message.run.iteration ? (values[message.run.metric_names.length] ?? null) : null;
+    for (const start of starts) this.epochs.push(start);
     const from = this.append(decoded);
     if (message.fresh) this.overview.adoptLevel();
     this.error = null;
@@ -182,8 +186,6 @@ export class Store {
     this.smallest = smallest;
     this.largest = largest;
     this.domain = domainOf(smallest, largest);
-    this.loss = max[count * rows - 1]!;
-    this.lossFlags = flags[count * rows - 1]!;
   }
 
   private notify(change: Change): void {

@@ -238,14 +238,14 @@ export class View {
   }
 
   private updateLoss(range: LossRange | null): void {
-    const { loss, lossFlags } = this.store;
+    const { loss } = this.store;
     let text = "–";
     let bad = false;
     if (loss !== null) {
-      bad = (lossFlags & 7) !== 0;
-      if (lossFlags & 1) text = "NaN";
-      else if (bad) text = (lossFlags & 6) === 6 ? "±inf" : lossFlags & 2 ? "+inf" : "−inf";
-      else if (Number.isFinite(loss)) text = format.glance(loss);
+      bad = !Number.isFinite(loss);
+      if (Number.isNaN(loss)) text = "NaN";
+      else if (bad) text = loss > 0 ? "+inf" : "−inf";
+      else text = format.glance(loss);
     }
     setText(this.lossValue, text);
     this.lossValue.classList.toggle("gv-bad", bad);

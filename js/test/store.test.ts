@@ -13,10 +13,10 @@ function open() {
   const model = { get: (name: string) => (name === "_parameters" ? [] : null), send: (content: never) => sent.push(content) };
   const store = new Store(model as unknown as Model);
   store.hello();
-  const receive = (seq: number, columns: Column[], rows: number, more: Partial<ColumnsMessage> = {}, epochs: number[] = []): void =>
+  const receive = (seq: number, columns: Column[], rows: number, more: Partial<ColumnsMessage> = {}, epochs: number[] = [], loss = 0.5): void =>
     store.receive({ kind: "columns", seq, fresh: false, run, ...more }, [
       encode(columns, rows),
-      new Uint8Array(0),
+      new Uint8Array(Float64Array.of(loss).buffer),
       new Uint8Array(Uint32Array.from(epochs).buffer),
     ]);
   return { store, sent, receive };
@@ -28,8 +28,25 @@ test("it says hello, and nothing else while nothing is missing", () => {
   receive(2, singles([[2, 0.4]], 1), 2);
   assert.deepEqual(sent, [{ kind: "hello", have: 0 }]);
   assert.equal(store.overview.count, 2);
-  assert.equal(store.loss, Math.fround(0.4));
   assert.equal(store.catchingUp, false);
+});
+
+test("the loss shown is the newest batch's own, also where the last column holds several", () => {
+  const { store, receive } = open();
+  receive(1, singles([[1, 1]]), 2);
+  assert.equal(store.loss, null, "no iteration has run");
+  const merged = [{ start: 1, stop: 3, max: [1, 9], min: [1, 0.1], flags: [0, 1] }];
+  receive(2, merged, 2, { run: { ...run, iteration: 3 } }, [], 0.1);
+  assert.equal(store.loss, 0.1);
+});
+
+test("a message that cannot be read changes nothing, and the gap is noticed", () => {
+  const { store, receive } = open();
+  receive(1, singles([[1, 1]]), 2);
+  assert.throws(() => store.receive({ kind: "columns", seq: 2, fresh: false, run }, [encode(singles([[1, 1]], 1), 2), new Uint8Array(3), new Uint8Array(0)]));
+  assert.equal(store.overview.count, 1);
+  receive(3, singles([[1, 1]], 2), 2);
+  assert.equal(store.catchingUp, true);
 });
 
 test("after a gap it goes on, asks without flooding, and a fresh message heals it", () => {

@@ -37,11 +37,6 @@ _FLAGS = [
 ]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "browser: needs Chromium; leave these out with -m 'not browser'")
-    config.addinivalue_line("markers", "case(id): reproduces a reported fault of this kind of tool")
-
-
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     server = jupyterlab.start(tmp_path_factory.mktemp("lab") / "home")

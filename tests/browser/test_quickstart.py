@@ -26,7 +26,7 @@ QUICKSTART = Path(__file__).parents[2] / "notebooks" / "01_quickstart.ipynb"
 # Shares of the run at which the picture is read; the first is early enough to catch the axis nearly empty.
 MOMENTS = (0.05, 0.4, 0.8)
 # The whole notebook on two cores that are not otherwise busy takes a fraction of this.
-BOUND_S = 180.0
+BOUND_S = 90.0
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def test_an_empty_history_gives_empty_frames():
     assert history.epochs.empty
     assert history.parameters.empty
     assert len(history.columns()) == 0
-    assert len(history.overview.columns) == 0
+    assert len(history.overview()[0]) == 0
     assert repr(history) == "History of 0 iterations of 0 parameters (idle)"
 
 
@@ -134,7 +134,7 @@ def test_frames_grow_with_the_history_across_chunks():
     assert history.norms["a"].tolist() == list(range(2 * CHUNK + 5))
     assert history.metrics["loss"].tolist() == [-i for i in range(2 * CHUNK + 5)]
     assert history.columns(CHUNK - 2).start.tolist() == list(range(CHUNK - 2, 2 * CHUNK + 5))
-    assert len(history.overview.columns) == 2 * CHUNK + 5
+    assert len(history.overview()[0]) == 2 * CHUNK + 5
 
 
 def test_parameters_and_metrics_that_come_later_were_not_recorded_before():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gradviz.loop.events import Handlers, State, is_same_handler
 
 
@@ -29,6 +31,13 @@ def test_lambdas_are_the_same_by_their_code():
 def test_functions_that_carry_different_things_are_different():
     made = [defined("def note(state, number=number): return None", number=[number])["note"] for number in (1, 1)]
     assert not is_same_handler(*made)
+
+
+def test_partials_are_the_same_by_what_they_carry():
+    def note(how, state): ...
+
+    assert is_same_handler(partial(note, "a"), partial(note, "a"))
+    assert not is_same_handler(partial(note, "a"), partial(note, "b"))
 
 
 def test_bound_methods_are_the_same_by_their_object():

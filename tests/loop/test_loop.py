@@ -209,6 +209,15 @@ def test_unused_frozen_and_not_optimized_parameters_are_told_apart_and_followed(
     assert norms["cold.weight"].isna().tolist() == [True, False, False]
 
 
+def test_shapes_and_dtypes_are_described_as_they_are_now():
+    model = nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 1))
+    loop = gv.trainer(model, "mean_squared_error", "sgd")
+    loop.run([(torch.ones(1, 1), torch.zeros(1, 1))])
+    model.double()
+    loop.run([(torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))])
+    assert set(loop.history.parameters["dtype"]) == {"float64"}
+
+
 def test_a_layer_added_between_runs_gets_a_row_of_its_own():
     model = nn.Sequential(nn.Linear(1, 1))
     loop = gv.trainer(model, "mean_squared_error", "sgd")
@@ -329,8 +338,9 @@ def test_a_handler_s_error_names_it_and_the_run_can_go_on(recwarn):
 
     loop = small_loop(on_error="warn").handle_event("iteration_completed", fails)
     loop.metric(lambda p, t: 1 / 0, "broken")
-    with pytest.warns(HandlerWarning, match="at iteration 1"):
+    with pytest.warns(HandlerWarning, match="at iteration 0") as said:
         loop.run(batches(1, 2))
+    assert len(said) == 2  # once for the handler, once for the metric
     assert loop.history.metrics["broken"].isna().all()
     assert loop.state.status == "completed"
 
@@ -561,15 +571,27 @@ def test_ctrl_c_in_the_last_handler_is_not_swallowed():
     assert loop.state.status == "interrupted"
 
 
-def test_an_error_that_ctrl_c_made_elsewhere_is_the_interrupt():
-    def batches_of_a_worker():
+def test_ctrl_c_acts_at_once_while_waiting_for_data():
+    def slow_batches():
         yield from batches(1, 2)
         interrupt()
-        raise RuntimeError("DataLoader worker exited unexpectedly")
+        raise AssertionError("waited on")
 
     loop = small_loop()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(slow_batches())
+    assert (loop.state.status, len(loop.history)) == ("interrupted", 2)
+
+
+def test_an_error_that_ctrl_c_made_elsewhere_is_the_interrupt():
+    def fails(state):
+        if state.iteration == 1:
+            interrupt()
+            raise RuntimeError("DataLoader worker exited unexpectedly")
+
+    loop = small_loop().handle_event("iteration_completed", fails)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        loop.run(batches_of_a_worker())
+        loop.run(batches(1, 2, 3))
     assert isinstance(stopped.value.__cause__, RuntimeError)
     assert (loop.state.status, len(loop.history)) == ("interrupted", 2)
 
