@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import pytest
 
@@ -16,6 +17,11 @@ def test_every_error_and_warning_has_its_base_and_a_description():
     for kind in classes:
         assert issubclass(kind, GradvizError | GradvizWarning)
         assert kind.__doc__
+        if kind not in (GradvizError, GradvizWarning):
+            assert re.fullmatch(r"[EW]\d{4}", kind.code)
+            assert f"{kind.code} {kind.__name__}" in errors.__doc__
+    codes = [kind.code for kind in classes if kind not in (GradvizError, GradvizWarning)]
+    assert len(set(codes)) == len(codes)
 
 
 def test_bad_values_are_value_errors():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from torch import nn
 
-from gradviz.errors import ModelMismatchError
+from gradviz.errors import ModelMismatchError, described
 from gradviz.grad.algebra import Grad, M
 from gradviz.grad.leaves import leaves_of
 
@@ -34,7 +35,7 @@ def check_grad(g: Grad[M], model: M) -> Grad[M]:
     True
     """
     if not isinstance(g, Grad):
-        raise ModelMismatchError(f"A gradient of a {type(model).__name__} is wanted; got a {type(g).__name__}.")
+        raise ModelMismatchError(f"A gradient of a {type(model).__name__} is wanted; got {described(g)}.")
     kind, parameters = leaves_of(model).trainable()
     if g._kind.model != kind.model:
         raise ModelMismatchError(f"A gradient of a {kind.model} is wanted; this is one of a {g._kind.model}.")
@@ -44,12 +45,7 @@ def check_grad(g: Grad[M], model: M) -> Grad[M]:
             f"The gradient and the model differ in trainable parameters: {', '.join(differing[:3])}."
         )
     for name, p in zip(kind.names, parameters, strict=True):
-        leaf = g._leaves[name]
-        if leaf.shape != p.shape or leaf.dtype != p.dtype:
-            raise ModelMismatchError(
-                f"The gradient of {name} has shape {tuple(leaf.shape)} and {leaf.dtype}; the parameter has "
-                f"{tuple(p.shape)} and {p.dtype}."
-            )
+        _check_leaf(name, g._leaves[name], p.shape, p.dtype)
     return g
 
 
@@ -73,47 +69,99 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     gradviz.errors.ModelMismatchError: g: A gradient of a Linear is wanted; this is one of a Bilinear.
     """
     signature = inspect.signature(function)
-    wanted: dict[str, type[nn.Module]] = {}
-
-    def read_annotations() -> None:
-        # At the first call: a class may be defined after the function that names it.
-        for name, annotation in typing.get_type_hints(function).items():
-            if typing.get_origin(annotation) is Grad and name in signature.parameters:
-                (model,) = typing.get_args(annotation)
-                if isinstance(model, type):
-                    wanted[name] = model
+    wanted: dict[str, Any] | None = None
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not wanted:
-            read_annotations()
+        nonlocal wanted
+        if wanted is None:  # at the first call: a class may be defined after the function that names it
+            wanted = _wanted(function, signature)
         bound = signature.bind(*args, **kwargs).arguments
+        models = [value for value in bound.values() if isinstance(value, nn.Module)]
         for name, model in wanted.items():
-            if name in bound:
-                _check_argument(name, bound[name], model, bound.values())
+            for value in _values(bound, signature.parameters[name]):
+                _check_argument(name, value, model, models)
         return function(*args, **kwargs)
 
     return call
 
 
-def _check_argument(name: str, value: Any, model: type[nn.Module], others: Any) -> None:
-    if not isinstance(value, Grad):
-        raise ModelMismatchError(f"{name}: A gradient of a {model.__name__} is wanted; got a {type(value).__name__}.")
-    known = {f"{kind.__module__}.{kind.__qualname__}" for kind in _family(model)}
-    if value._kind.model not in known:
-        got = value._kind.model.rpartition(".")[2]
-        raise ModelMismatchError(f"{name}: A gradient of a {model.__name__} is wanted; this is one of a {got}.")
-    models = [other for other in others if isinstance(other, model)]
-    if len(models) == 1:
+NONE_TOO = type(None)
+
+
+def _wanted(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
+    """What each parameter that is annotated ``Grad[M]`` is a gradient of; and whether None is taken too."""
+
+    def read(annotation: Any) -> Any:
+        text = annotation.__forward_arg__ if isinstance(annotation, typing.ForwardRef) else annotation
+        if not isinstance(text, str):
+            return annotation
+        names = inspect.getclosurevars(function).nonlocals
+        return eval(text, getattr(function, "__globals__", {}), dict(names))
+
+    wanted = {}
+    for name, parameter in signature.parameters.items():
         try:
-            check_grad(value, models[0])
-        except ModelMismatchError as error:
-            raise ModelMismatchError(f"{name}: {error}") from None
+            found = _gradient_in(read(parameter.annotation))
+            if found is not None:
+                wanted[name] = read(found[0]), found[1]
+        except NameError:  # a name that only a type checker can see
+            continue
+    return wanted
+
+
+def _gradient_in(annotation: Any) -> tuple[Any, bool] | None:
+    """The model of a ``Grad[M]``, inside Annotated or Optional as well."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Grad:
+        return arguments[0], False
+    if origin is typing.Annotated:
+        return _gradient_in(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        found = [_gradient_in(argument) for argument in arguments if argument is not NONE_TOO]
+        if len(found) == 1 and found[0] is not None:
+            return found[0][0], NONE_TOO in arguments
+    return None
+
+
+def _values(bound: dict[str, Any], parameter: inspect.Parameter) -> list[Any]:
+    if parameter.name not in bound:
+        return []
+    value = bound[parameter.name]
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return list(value)
+    return list(value.values()) if parameter.kind is parameter.VAR_KEYWORD else [value]
+
+
+def _check_argument(name: str, value: Any, wanted: tuple[Any, bool], models: list[nn.Module]) -> None:
+    model, takes_none = wanted
+    if value is None and takes_none:
         return
-    for leaf_name, shape in zip(value._kind.names, value._kind.shapes, strict=True):
-        if value._leaves[leaf_name].shape != shape:
-            got_shape = tuple(value._leaves[leaf_name].shape)
-            raise ModelMismatchError(f"{name}: {leaf_name} has shape {got_shape}; the parameter has {tuple(shape)}.")
+    is_class = isinstance(model, type)
+    said = model.__name__ if is_class else "model"
+    if not isinstance(value, Grad):
+        raise ModelMismatchError(f"{name}: A gradient of a {said} is wanted; got {described(value)}.")
+    if is_class and value._kind.model not in {f"{kind.__module__}.{kind.__qualname__}" for kind in _family(model)}:
+        got = value._kind.model.rpartition(".")[2]
+        raise ModelMismatchError(f"{name}: A gradient of a {said} is wanted; this is one of a {got}.")
+    own = [given for given in models if not is_class or isinstance(given, model)]
+    try:
+        if len(own) == 1:
+            check_grad(value, own[0])
+        else:
+            kind = value._kind
+            for leaf, shape, dtype in zip(kind.names, kind.shapes, kind.dtypes, strict=True):
+                _check_leaf(leaf, value._leaves[leaf], shape, dtype)
+    except ModelMismatchError as error:
+        raise ModelMismatchError(f"{name}: {error}") from None
+
+
+def _check_leaf(name: str, leaf: Any, shape: Any, dtype: Any) -> None:
+    if leaf.shape != shape or leaf.dtype != dtype:
+        raise ModelMismatchError(
+            f"The gradient of {name} has shape {tuple(leaf.shape)} and {leaf.dtype}; the parameter has "
+            f"{tuple(shape)} and {dtype}."
+        )
 
 
 def _family(model: type[nn.Module]) -> list[type[nn.Module]]:

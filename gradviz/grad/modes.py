@@ -17,7 +17,8 @@ class Mode:
     """How a module runs for a while: in training or evaluation mode, with a random stream of its own.
 
     ``mode(module)(x)`` is one call, ``with mode.applied(module):`` a stretch of code. Every flag and the random stream
-    are as before afterwards.
+    are as before afterwards. Activation checkpointing runs a module again during backward, then in the last mode that
+    was applied to it: a checkpointed module wants one mode in a function.
     """
 
     training: bool
@@ -101,15 +102,22 @@ class Eval(Mode):
         super().__init__()
 
 
-@contextlib.contextmanager
-def noted() -> Iterator[list[tuple[Mode, nn.Module]]]:
+class noted:
     """Take note of the modes applied inside, for `again`."""
-    used: list[tuple[Mode, nn.Module]] = []
-    token = _applied.set(used)
-    try:
-        yield used
-    finally:
-        _applied.reset(token)
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> list[tuple[Mode, nn.Module]]:
+        used: list[tuple[Mode, nn.Module]] = []
+        self._token = _applied.set(used)
+        return used
+
+    def __exit__(self, *error: object) -> None:
+        inside = _applied.get() or []
+        _applied.reset(self._token)
+        outside = _applied.get()
+        if outside is not None:  # the outer call's backward may go through what an inner one ran
+            outside.extend(inside)
 
 
 @contextlib.contextmanager

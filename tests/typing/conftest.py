@@ -1,0 +1,1 @@
+collect_ignore = ["good.py", "bad.py"]  # read by type checkers, never run
