@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
-_applied: ContextVar[list[tuple[Mode, nn.Module]] | None] = ContextVar("_applied", default=None)
+from gradviz.errors import FunctionError
 
 
 class Mode:
     """How a module runs for a while: in training or evaluation mode, with a random stream of its own.
 
     ``mode(module)(x)`` is one call, ``with mode.applied(module):`` a stretch of code. Every flag and the random stream
-    are as before afterwards. Activation checkpointing runs a module again during backward, then in the last mode that
-    was applied to it: a checkpointed module wants one mode in a function.
+    are as before afterwards.
     """
 
     training: bool
@@ -41,15 +41,14 @@ class Mode:
     @contextlib.contextmanager
     def applied(self, module: nn.Module) -> Iterator[nn.Module]:
         """The module in this mode. The same seed starts the same stream each time, so dropout keeps the same values."""
-        used = _applied.get()
-        if used is not None:
-            used.append((self, module))
-        with self.flags(module), self._stream(module):
+        flags = _watching.get()
+        if flags is not None:
+            flags.begin(late_for=module)
+        with self._flags(module), self._stream(module):
             yield module
 
     @contextlib.contextmanager
-    def flags(self, module: nn.Module) -> Iterator[None]:
-        """The flags alone."""
+    def _flags(self, module: nn.Module) -> Iterator[None]:
         before = [(child, child.training) for child in module.modules()]
         try:
             module.train(self.training)
@@ -63,9 +62,14 @@ class Mode:
         if self.seed is None:
             yield
             return
+        # Of the devices that the module or its inputs can be on; torch.manual_seed would move all of them for good.
         devices = {p.device.index for p in module.parameters() if p.device.type == "cuda"}
+        if torch.cuda.is_initialized():
+            devices.add(torch.cuda.current_device())
         with torch.random.fork_rng(devices=sorted(devices)):
-            torch.manual_seed(self.seed)
+            torch.default_generator.manual_seed(int(self.seed))
+            for device in devices:
+                torch.cuda.default_generators[device].manual_seed(int(self.seed))
             yield
 
 
@@ -102,28 +106,76 @@ class Eval(Mode):
         super().__init__()
 
 
-class noted:
-    """Take note of the modes applied inside, for `again`."""
+class Flags:
+    """The train flags that modules ran under while a function was differentiated.
 
-    __slots__ = ("_token",)
+    Activation checkpointing runs a module again during backward, when its mode is over. `again` sets the flags that
+    each module ran under; one that ran under both cannot be told apart, and is refused if it does run again.
+    """
 
-    def __enter__(self) -> list[tuple[Mode, nn.Module]]:
-        used: list[tuple[Mode, nn.Module]] = []
-        self._token = _applied.set(used)
-        return used
+    def __init__(self) -> None:
+        self._seen: dict[nn.Module, set[bool]] = {}
+        self._hook: torch.utils.hooks.RemovableHandle | None = None
+        self._began = False
+        self._token: Any = None
+
+    def begin(self, late_for: nn.Module | None = None) -> None:
+        """Take notes from here on; what `late_for` ran before is not known, and counted as under its flags now."""
+        if not self._began:
+            self._began = True
+            self._hook = register_module_forward_pre_hook(self._note)
+            for module in late_for.modules() if late_for is not None else ():
+                self._seen.setdefault(module, set()).add(module.training)
+
+    def _note(self, module: nn.Module, inputs: Any) -> None:
+        self._seen.setdefault(module, set()).add(module.training)
+
+    def __enter__(self) -> Flags:
+        self._token = _watching.set(self)
+        return self
 
     def __exit__(self, *error: object) -> None:
-        inside = _applied.get() or []
-        _applied.reset(self._token)
-        outside = _applied.get()
-        if outside is not None:  # the outer call's backward may go through what an inner one ran
-            outside.extend(inside)
+        _watching.reset(self._token)
+        if self._hook is not None:
+            self._hook.remove()
+        outside = _watching.get()
+        if outside is not None and self._began:  # the outer call's backward may go through what an inner one ran
+            outside.begin()
+            for module, flags in self._seen.items():
+                outside._seen.setdefault(module, set()).update(flags)
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """The flags once more, for backward."""
+        if not self._seen:
+            yield
+            return
+        before = [(module, module.training) for module in self._seen]
+        both = {module for module, flags in self._seen.items() if len(flags) > 1}
+
+        def refuse(module: nn.Module, inputs: Any) -> None:
+            if module in both:
+                _refuse(module)
+
+        try:
+            for module, flags in self._seen.items():
+                if module not in both:
+                    (module.training,) = flags
+            with contextlib.ExitStack() as stack:
+                if both:
+                    stack.callback(register_module_forward_pre_hook(refuse).remove)
+                yield
+        finally:
+            for module, training in before:
+                module.training = training
 
 
-@contextlib.contextmanager
-def again(used: list[tuple[Mode, nn.Module]]) -> Iterator[None]:
-    """The flags of those modes once more: activation checkpointing runs the forward pass again during backward."""
-    with contextlib.ExitStack() as stack:
-        for mode, module in used:
-            stack.enter_context(mode.flags(module))
-        yield
+def _refuse(module: nn.Module) -> NoReturn:
+    raise FunctionError(
+        f"A {type(module).__name__} may have run in training and in evaluation mode, and activation checkpointing runs "
+        "it again during backward, where the two cannot be told apart. Give it one mode in a function, as an argument: "
+        "value_and_grad(f, model, x, gv.Train(seed=0))."
+    )
+
+
+_watching: ContextVar[Flags | None] = ContextVar("_watching", default=None)

@@ -1540,3 +1540,12 @@ def test_what_f_reaches_only_sometimes_is_warned_of_when_it_is_not():
     assert warned(lambda: gv.value_and_grad(either, model, x, True)) == []
     assert warned(lambda: gv.value_and_grad(either, model, x, False)) == SECOND
     assert gv.value_and_grad(either, model, x, True)[1].unused == ()
+
+
+def test_a_value_that_is_a_parameter_itself_does_not_follow_it():
+    model = nn.Module()
+    model.w = nn.Parameter(torch.tensor(1.5))
+    value, _ = gv.value_and_grad(lambda m: m.w, model)
+    with torch.no_grad():
+        model.w.add_(1)
+    assert value == 1.5

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import gradviz as gv
+from gradviz.errors import FunctionError
 from gradviz.grad.modes import Eval, Mode, Train
 
 ONES = torch.ones(64)
@@ -342,15 +343,15 @@ def test_the_recomputation_draws_the_same_mask_and_leaves_the_stream_alone():
 
 
 def test_a_mode_on_a_part_of_a_module_in_another_mode_is_recomputed_under_both():
-    def nested(m: Checkpointed, x: Tensor) -> Tensor:
-        with Train(seed=3).applied(m), Eval().applied(m.drop):
+    def nested(m: Checkpointed, x: Tensor, whole: Mode, part: Mode) -> Tensor:
+        with whole.applied(m), part.applied(m.drop):
             return m(x).square().mean()
 
     model, x = Checkpointed(), torch.randn(6, 4)
-    _, g = gv.value_and_grad(nested, model, x)
+    _, g = gv.value_and_grad(nested, model, x, Train(seed=3), Eval())
     assert model.seen == [False, False]
     model.checkpointed = False
-    assert (gv.value_and_grad(nested, model, x)[1] - g).norm() == 0
+    assert (gv.value_and_grad(nested, model, x, Train(seed=3), Eval())[1] - g).norm() == 0
 
 
 def test_a_nested_call_s_checkpointed_module_is_recomputed_under_its_mode_by_the_outer_backward():
@@ -366,3 +367,42 @@ def test_a_nested_call_s_checkpointed_module_is_recomputed_under_its_mode_by_the
     _, want = gv.value_and_grad(penalty, model, x)
     for name in want:
         torch.testing.assert_close(g[name], want[name])
+
+
+class SavesMemory(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.drop, self.last = nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(checkpoint(lambda x: self.drop(x).tanh(), self.first(x), use_reentrant=False))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda m, x: (gv.Train(seed=3)(m)(x) - m(x)).square().mean(),
+        lambda m, x: (m(x) - gv.Train(seed=3)(m)(x)).square().mean(),
+        lambda m, x: (gv.Train(seed=3)(m)(x) - gv.Eval()(m)(x)).square().mean(),
+    ],
+    ids=["mode, then plain", "plain, then mode", "two modes"],
+)
+def test_a_checkpointed_module_in_both_modes_is_refused_rather_than_run_again_under_the_wrong_one(f):
+    model = SavesMemory().eval()
+    with pytest.raises(FunctionError, match="Dropout may have run in training and in evaluation mode"):
+        gv.value_and_grad(f, model, torch.randn(6, 4))
+    assert not any(child.training for child in model.modules())
+
+
+@pytest.mark.parametrize("mode", [gv.Train(seed=3), gv.Eval()])
+@pytest.mark.parametrize("outside", [True, False])
+def test_a_checkpointed_module_in_one_mode_has_the_gradient_of_the_plain_one(mode, outside, monkeypatch):
+    def f(m, x, mode):
+        return mode(m)(x).square().mean()
+
+    model, x = SavesMemory().train(outside), torch.randn(6, 4)
+    _, g = gv.value_and_grad(f, model, x, mode)
+    monkeypatch.setitem(SavesMemory.forward.__globals__, "checkpoint", lambda run, x, use_reentrant: run(x))
+    _, plain = gv.value_and_grad(f, model, x, mode)
+    assert all(torch.equal(g[name], plain[name]) for name in g)
