@@ -251,6 +251,8 @@ class Grad(Mapping[str, Tensor], Generic[M]):
         raise ModelMismatchError(f"{what} cannot be combined with {sign}: they belong to different models.")
 
     def _scalar(self, value: Any, sign: str) -> Any:
+        if type(value) is float or type(value) is int:
+            return float(value)
         if isinstance(value, Tensor):
             if value.ndim:
                 raise GradOperationError(

@@ -136,20 +136,26 @@ class Flags:
 
     def __exit__(self, *error: object) -> None:
         _watching.reset(self._token)
-        if self._hook is not None:
-            self._hook.remove()
+        self._stop()
         outside = _watching.get()
         if outside is not None and self._began:  # the outer call's backward may go through what an inner one ran
             outside.begin()
             for module, flags in self._seen.items():
                 outside._seen.setdefault(module, set()).update(flags)
 
+    def _stop(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+
+    @property
+    def noted(self) -> bool:
+        """Whether any module's flag was noted."""
+        return bool(self._seen)
+
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
-        """The flags once more, for backward."""
-        if not self._seen:
-            yield
-            return
+        """The flags once more, for backward; what runs there is no longer noted."""
+        self._stop()
         before = [(module, module.training) for module in self._seen]
         both = {module for module, flags in self._seen.items() if len(flags) > 1}
 

@@ -17,7 +17,7 @@ SAFE = (1e-13, 1e18)
 
 
 # By attrgetter: 20 microseconds for 400 leaves, where a comprehension takes 50.
-_layout, _dtype_of, _device = (operator.attrgetter(name) for name in ("layout", "dtype", "device"))
+_layout, _dtype_of, _is_cpu = (operator.attrgetter(name) for name in ("layout", "dtype", "is_cpu"))
 _PLAIN = ({torch.float32}, {torch.float64})
 
 
@@ -46,7 +46,7 @@ def norm_of(leaves: list[Tensor], ord: Order) -> Tensor:
 
 
 def _are_plain(leaves: list[Tensor]) -> bool:
-    return set(map(_layout, leaves)) == {torch.strided} and set(map(_device, leaves)) == {torch.device("cpu")}
+    return all(map(_is_cpu, leaves)) and set(map(_layout, leaves)) == {torch.strided}
 
 
 def _together(norms: Sequence[Tensor]) -> Tensor:
