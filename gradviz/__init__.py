@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradviz.history.history import History as History
     from gradviz.loop.events import State as State
     from gradviz.loop.loop import Loop as Loop
-    from gradviz.loop.loop import trainer as trainer
+    from gradviz.loop.trainer import trainer as trainer
     from gradviz.step.model_state import ModelState as ModelState
     from gradviz.step.objective import Output as Output
     from gradviz.step.train_step import StepState as StepState
@@ -51,7 +51,7 @@ _HOMES = {
     "heatmap": "gradviz.widgets.heatmap",
     "norm": "gradviz.grad.algebra",
     "train_step": "gradviz.step.train_step",
-    "trainer": "gradviz.loop.loop",
+    "trainer": "gradviz.loop.trainer",
     "value_and_grad": "gradviz.grad.autodiff",
 }
 __all__ = ["__version__", "errors", *_HOMES]
