@@ -174,6 +174,10 @@ class UnusedParameterWarning(GradvizWarning):
     code = "W1101"
 
 
+MOST_KNOWN = 24
+"""Names that an error lists at most."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Words that name the known spelling nearest to `name`, and list the known ones where they are few.
 
@@ -191,7 +195,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     by_initials = [full for full in known if word and "".join(part[:1] for part in full.split("_")) == word]
     close = by_initials or difflib.get_close_matches(word, known, n=1, cutoff=0.55)
     if not close:
-        return "known: " + ", ".join(known)
+        more = f" ... {len(known) - MOST_KNOWN} more" if len(known) > MOST_KNOWN else ""
+        return "known: " + ", ".join(known[:MOST_KNOWN]) + more
     return f"did you mean {close[0]!r}?" + (f" Known: {', '.join(known)}" if len(known) <= 8 else "")
 
 

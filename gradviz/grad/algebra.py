@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from gradviz.errors import GradOperationError, ModelMismatchError, NoSuchFieldError, NotAModelError, nearest
+from gradviz.errors import GradOperationError, ModelMismatchError, NoSuchFieldError, NotAModelError, described, nearest
 from gradviz.grad.leaves import Kind, leaves_of
 from gradviz.grad.norms import Order, norm_of, wide
 from gradviz.grad.statistics import STATISTICS, statistics
@@ -61,7 +61,9 @@ class Grad(Mapping[str, Tensor], Generic[M]):
     name, and its other names resolve to it. Frozen parameters and buffers have no field. A parameter that was never
     reached reads as zeros and is listed in `unused`.
 
-    Methods win over equally named modules for attributes: a module called ``norm`` is ``g["norm"]``.
+    Methods win over equally named modules for attributes: a module called ``norm`` is ``g["norm"]``. The leaves are
+    tensors like any other: what is written into one (by clipping a ``.grad`` that it was assigned to, say) shows in the
+    gradient; `clone` makes another.
 
     Examples
     --------
@@ -155,7 +157,7 @@ class Grad(Mapping[str, Tensor], Generic[M]):
         if name in kind.frozen:
             return f"{name!r} is frozen in {self._model} (requires_grad=False), so it has no gradient."
         known = [*kind.names, *kind.aliases, *kind.modules]
-        return f"The gradient of {self._model} has no field {name!r}: {nearest(name, known)}."
+        return f"The gradient of {self._model} has no field {name!r}: {nearest(name, known)}"
 
     @property
     def _model(self) -> str:
@@ -221,7 +223,7 @@ class Grad(Mapping[str, Tensor], Generic[M]):
 
     def _combine(self, other: Any, sign: str, together: Callable[..., Any], alone: Callable[..., Any]) -> Grad[M]:
         if not isinstance(other, Grad):
-            raise GradOperationError(f"A gradient {sign} a {_kind_of_value(other)} is not defined. {ALLOWED}.")
+            raise GradOperationError(f"A gradient {sign} {_kind_of_value(other)} is not defined. {ALLOWED}.")
         self._check_same(other, sign)
         if not (self._unused or other._unused):
             pairs = list(self._leaves.values()), list(other._leaves.values())
@@ -266,7 +268,7 @@ class Grad(Mapping[str, Tensor], Generic[M]):
             value = complex(value)
             widens = not all(leaf.dtype.is_complex for leaf in self._leaves.values())
         else:
-            raise GradOperationError(f"A gradient {sign} a {_kind_of_value(value)} is not defined. {ALLOWED}.")
+            raise GradOperationError(f"A gradient {sign} {_kind_of_value(value)} is not defined. {ALLOWED}.")
         if widens:
             raise GradOperationError("A complex factor would change the dtype of real leaves; each keeps its own.")
         return value
@@ -409,7 +411,8 @@ class Grad(Mapping[str, Tensor], Generic[M]):
     def _headline(self) -> str:
         is_meta = any(leaf.device.type == "meta" for leaf in self._leaves.values())
         size = "no values" if is_meta else f"norm {self.norm().item():.4g}"
-        return f"Grad of {self._model}: {len(self)} parameters, {size}"
+        frozen = f" and {len(self._kind.frozen)} frozen" if self._kind.frozen else ""
+        return f"Grad of {self._model}: {len(self)} parameters{frozen}, {size}"
 
     def _rows(self, most: int = 24) -> list[tuple[str, str, str, str]]:
         names = list(self._leaves)
@@ -434,7 +437,7 @@ def norm(g: Grad[Any], ord: Order = 2) -> Tensor:
     tensor(5.)
     """
     if not isinstance(g, Grad):
-        raise GradOperationError(f"norm takes a gradient; got a {_kind_of_value(g)}. A tensor has tensor.norm().")
+        raise GradOperationError(f"norm takes a gradient; got {_kind_of_value(g)}. A tensor has tensor.norm().")
     return g.norm(ord)
 
 
@@ -470,14 +473,14 @@ def _dtype(leaf: Leaf) -> str:
 
 
 def _kind_of_value(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"tensor of shape {tuple(value.shape)}"
-    return "gradient" if isinstance(value, Grad) else type(value).__name__
+    return "a gradient" if isinstance(value, Grad) else described(value)
 
 
 def _refuse(sign: str) -> Callable[..., NoReturn]:
     def refused(self: Grad[Any], *others: Any) -> NoReturn:
-        raise GradOperationError(f"{sign} is not defined for gradients. {ALLOWED}.")
+        what = f" (x is {described(others[0])})" if others and "x" in sign else ""
+        hint = " sum() starts from 0: write sum(others, first)." if sign == "x + g" else ""
+        raise GradOperationError(f"{sign} is not defined for gradients{what}. {ALLOWED}.{hint}")
 
     return refused
 

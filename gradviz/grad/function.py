@@ -180,8 +180,8 @@ def check_scalar(value: Any, f: Callable[..., Any]) -> None:
         raise NotAScalarError(f"{name} returned a scalar of {value.dtype}; a floating one is wanted.")
     if not value.requires_grad:
         raise NothingReachedError(
-            f"The value of {name} depends on no trainable parameter: it has no graph. Was it detached, or computed "
-            "from frozen parameters alone?"
+            f"The value of {name} depends on no trainable parameter: it has no graph. Was it detached, computed "
+            "from frozen parameters alone, or from a gradient that was taken without create_graph=True?"
         )
 
 

@@ -76,6 +76,8 @@ class Mode:
 class Train(Mode):
     """Training mode: dropout drops, batch norm uses the batch and moves its statistics.
 
+    Passed on to a function, which applies it: ``def loss(model, x, y, mode): return f(mode(model)(x), y)``.
+
     Parameters
     ----------
     seed : int, optional
