@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradviz.errors import RecordingWarning
 from gradviz.grad.algebra import Grad
+from gradviz.grad.leaves import Leaves, leaves_of
 from gradviz.grad.statistics import STATISTICS, statistics
 from gradviz.history.history import History, Parameter
 from gradviz.history.rows import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, UNUSED
@@ -30,7 +31,8 @@ class Recorder:
         self.history = history
         self._step = step
         self._pending: tuple[NDArray[np.float64], NDArray[np.uint8]] | None = None
-        self._parameters: Mapping[str, Tensor] = {}
+        self._leaves: Leaves | None = None
+        self._parameters: list[str] = []
         self._row: dict[str, int] = {}
         self._states: dict[str, int] = {}
         self._optimized: list[int] = []
@@ -39,7 +41,7 @@ class Recorder:
 
     def begin(self) -> None:
         """Look at the model anew: shapes and dtypes may have changed between runs."""
-        self._parameters = {}
+        self._leaves = None
 
     def observe(self, stage: str, gradients: Grad[Any]) -> None:
         """Take the statistics of one stage's gradients."""
@@ -72,16 +74,17 @@ class Recorder:
 
     def _look_for_changes(self) -> None:
         """Follow parameters that join or leave the model or the optimizer; a row once given is kept."""
-        parameters = self._step.model_state.parameters  # the same object for as long as the module tree is the same
+        leaves = leaves_of(self._step.model)  # the same object for as long as the module tree is the same
         groups = self._step.optimizer.param_groups
         optimized = [id(p) for group in groups for p in group["params"]]
-        if parameters is self._parameters and optimized == self._optimized:
+        if leaves is self._leaves and optimized == self._optimized:
             return
+        parameters = leaves.parameters
         described = {parameter["name"]: parameter for parameter in self.history.described}
         described |= {name: describe(name, p) for name, p in parameters.items()}
         self.history.declare(list(described.values()))
         self._row = {name: row for row, name in enumerate(described)}
-        self._parameters, self._optimized = parameters, optimized
+        self._leaves, self._parameters, self._optimized = leaves, list(parameters), optimized
         held = set(optimized)
         self._states = {name: OK if id(p) in held else NOT_OPTIMIZED for name, p in parameters.items()}
 

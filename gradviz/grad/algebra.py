@@ -7,6 +7,7 @@ Nothing else is defined on them: what a product or a mean of gradients would be,
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import html
 import math
@@ -51,6 +52,9 @@ class Blank:
 
 Leaf = Tensor | Blank
 
+PIECE = 1 << 18
+"""Entries that are summed together in float32 at most."""
+
 
 class Grad(Mapping[str, Tensor], Generic[M]):
     """A gradient with respect to the trainable parameters of a model `M`.
@@ -86,7 +90,11 @@ class Grad(Mapping[str, Tensor], Generic[M]):
 
     def __init__(self, model: M, gradients: Mapping[str, Tensor | None] | Sequence[Tensor | None]) -> None:
         kind, parameters = leaves_of(model).trainable()
-        given = [gradients.get(name) for name in kind.names] if isinstance(gradients, Mapping) else gradients
+        given = _in_order(kind, gradients) if isinstance(gradients, Mapping) else gradients
+        for name, shape, gradient in zip(kind.names, kind.shapes, given, strict=True):
+            if gradient is not None and gradient.shape != shape:
+                got = tuple(gradient.shape)
+                raise ModelMismatchError(f"The gradient of {name} has shape {got}; the parameter has {tuple(shape)}.")
         self._fill(kind, parameters, given)
 
     def _fill(self, kind: Kind, parameters: Sequence[Tensor], given: Sequence[Tensor | None]) -> None:
@@ -124,9 +132,10 @@ class Grad(Mapping[str, Tensor], Generic[M]):
         raise NoSuchFieldError(self._why_not(name))
 
     def _at_index(self, index: int) -> Any:
-        # Modules in their order, whatever they are called; a list of parameters has none and is counted itself.
-        children = [path for path in self._kind.modules if "." not in path]
-        children = children or [name for name in self._kind.order if name.isdecimal()]
+        # A list's own numbers, frozen and missing places counted; else modules in their order.
+        modules = [path for path in self._kind.modules if "." not in path]
+        numbers = [int(name) for name in (*modules, *self._kind.order, *self._kind.frozen) if name.isdecimal()]
+        children = list(map(str, range(max(numbers) + 1))) if numbers else modules
         try:
             return self[children[index]]
         except IndexError:
@@ -239,7 +248,10 @@ class Grad(Mapping[str, Tensor], Generic[M]):
 
     def _check_same(self, other: Grad[Any], sign: str) -> None:
         one, two = self._kind, other._kind
-        if one is two or one == two:
+        if one is two:
+            return
+        shapes = [[leaf.shape for leaf in grad._leaves.values()] for grad in (self, other)]
+        if one == two and shapes[0] == shapes[1]:
             return
         if one.model != two.model:
             what = f"a gradient of {one.model} and one of {two.model}"
@@ -247,7 +259,7 @@ class Grad(Mapping[str, Tensor], Generic[M]):
             differing = sorted(set(one.names) ^ set(two.names)) or ["their order"]
             what = f"gradients of two {self._model} with different trainable parameters ({differing[0]} ...)"
         else:
-            pairs = zip(one.names, one.shapes, two.shapes, strict=True)
+            pairs = zip(one.names, *shapes, strict=True)
             name, a, b = next(place for place in pairs if place[1] != place[2])
             what = f"gradients of two {self._model} whose {name} have shapes {tuple(a)} and {tuple(b)}"
         raise ModelMismatchError(f"{what} cannot be combined with {sign}: they belong to different models.")
@@ -298,8 +310,8 @@ class Grad(Mapping[str, Tensor], Generic[M]):
         leaves = list(self._leaves.values())
         if self._unused:
             reached = [leaf for leaf in leaves if not isinstance(leaf, Blank)]
-            return norm_of(reached, ord).to(wide(leaves))
-        return norm_of(leaves, ord)  # type: ignore[arg-type]
+            return norm_of(_pieces(self._kind, reached), ord).to(wide(leaves))
+        return norm_of(_pieces(self._kind, leaves), ord)  # type: ignore[arg-type]
 
     @classmethod
     def __torch_function__(
@@ -441,6 +453,14 @@ def norm(g: Grad[Any], ord: Order = 2) -> Tensor:
     return g.norm(ord)
 
 
+def _in_order(kind: Kind, gradients: Mapping[str, Tensor | None]) -> list[Tensor | None]:
+    by_name = {kind.aliases.get(name, name): gradient for name, gradient in gradients.items()}
+    for name in by_name:
+        if name not in kind.names:
+            raise NoSuchFieldError(f"{kind.model} has no trainable parameter {name!r}: {nearest(name, kind.names)}")
+    return [by_name.get(name) for name in kind.names]
+
+
 def _foreach(together: Callable[..., Any], alone: Callable[..., Any], *leaves: list[Tensor]) -> Sequence[Tensor]:
     """One call for all leaves; one by one where torch has none for them, as for sparse beside dense."""
     if not leaves[0]:
@@ -451,6 +471,17 @@ def _foreach(together: Callable[..., Any], alone: Callable[..., Any], *leaves: l
         if all(leaf.layout is torch.strided for group in leaves for leaf in group):
             raise
     return [_alone(alone, *group) for group in zip(*leaves, strict=True)]
+
+
+def _pieces(kind: Kind, leaves: list[Tensor]) -> list[Tensor]:
+    """Large leaves in pieces: torch's CPU norm loses digits with length, 1e-3 of it at 2**25 entries."""
+    if kind.largest <= PIECE:
+        return leaves
+    return [piece for leaf in leaves for piece in (leaf.reshape(-1).split(PIECE) if _is_large(leaf) else [leaf])]
+
+
+def _is_large(leaf: Tensor) -> bool:
+    return leaf.layout is torch.strided and leaf.numel() > PIECE
 
 
 def _alone(alone: Callable[..., Tensor], *leaves: Tensor) -> Tensor:
@@ -565,6 +596,10 @@ def _flatten_with_keys(grad: Grad[Any]) -> tuple[list[tuple[Any, Tensor]], tuple
 
 def _unflatten(leaves: Iterable[Any], context: tuple[Kind, frozenset[str]]) -> Grad[Any]:
     kind, unused = context
+    leaves = list(leaves)
+    shapes = tuple(getattr(leaf, "shape", shape) for leaf, shape in zip(leaves, kind.shapes, strict=True))
+    if shapes != kind.shapes:  # reduced, say: another object, so that the leaves are looked at before they are combined
+        kind = dataclasses.replace(kind, _children={})
     return Grad._of(kind, dict(zip(kind.names, leaves, strict=True)), unused)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, overload
 
 import torch
@@ -104,7 +104,8 @@ def value_and_grad(
             f"{kind.model} has no trainable parameter (0 of {len(leaves.parameters)}). Unfreeze some: "
             "model.requires_grad_(True)."
         )
-    with _outside_inference_mode(), torch.enable_grad(), Flags() as flags:
+    torch.clear_autocast_cache()  # or autocast around several calls goes on with the weights of the first
+    with _outside_inference_mode(), torch.enable_grad(), Flags(enabled=not leaves.is_compiled) as flags:
         if any(isinstance(argument, Mode) for argument in (*args, *kwargs.values())):
             flags.begin()
         watched = Versions(leaves.parameters, args, kwargs)
@@ -126,7 +127,7 @@ def value_and_grad(
                 if "use_reentrant=True" in str(error):
                     raise NothingReachedError(REENTRANT) from error
                 raise
-    gradient: Grad[M] = Grad._from(kind, parameters, gradients)
+    gradient: Grad[M] = Grad._from(kind, parameters, gradients if create_graph else apart(gradients))
     if gradient._unused:
         _check_reached(value, gradient, f)
     # A parameter itself, or a view of one, would go on moving.
@@ -140,6 +141,24 @@ _NOTHING = contextlib.nullcontext()
 
 def _outside_inference_mode() -> contextlib.AbstractContextManager[Any]:
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NOTHING
+
+
+def apart(gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """Gradients that share no memory: autograd gives one tensor for two parameters that were added, or of stride 0."""
+    given = [gradient for gradient in gradients if gradient is not None and gradient.layout is torch.strided]
+    places = set(map(Tensor.data_ptr, given))
+    if len(places) == len(given) and all(map(Tensor.is_contiguous, given)):
+        return gradients
+    seen: set[int] = set()
+    own = []
+    for gradient in gradients:
+        if gradient is not None and gradient.layout is torch.strided and gradient.numel():
+            place = gradient.data_ptr()
+            if place in seen or 0 in gradient.stride():
+                gradient = gradient.clone(memory_format=torch.contiguous_format)
+            seen.add(place)
+        own.append(gradient)
+    return own
 
 
 # What f reached ------------------------------------------------------------------------------------------------

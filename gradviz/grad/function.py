@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import operator
 import weakref
@@ -187,9 +188,9 @@ def check_scalar(value: Any, f: Callable[..., Any]) -> None:
 
 def code_of(f: Any) -> Any:
     """What stays the same of a function that a training loop makes anew at every step: its code."""
-    while hasattr(f, "func"):  # a partial
+    while isinstance(f, functools.partial):
         f = f.func
-    f = getattr(f, "__func__", f)
+    f = getattr(inspect.unwrap(f), "__func__", inspect.unwrap(f))
     if not hasattr(f, "__code__"):
         f = type(f).__call__
     return getattr(f, "__code__", f)

@@ -6,8 +6,10 @@ name; its other names are aliases.
 
 from __future__ import annotations
 
+import functools
 import re
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -47,6 +49,11 @@ class Kind:
     modules: dict[str, str] = field(compare=False, repr=False, default_factory=dict)
 
     _children: dict[str, tuple[Kind, tuple[str, ...]]] = field(compare=False, repr=False, default_factory=dict)
+
+    @functools.cached_property
+    def largest(self) -> int:
+        """Entries of the largest parameter."""
+        return max((shape.numel() for shape in self.shapes), default=0)
 
     def child(self, path: str) -> tuple[Kind, tuple[str, ...]]:
         """The kind of a submodule, and the names its leaves have in the whole model."""
@@ -97,6 +104,7 @@ class Leaves:
         self.modules: dict[str, str] = {}
         self.wrapper: str | None = None
         self.is_lazy = False
+        self.is_compiled = False
         self._order: list[str] = []
         self._kind: Kind | None = None
         self._tables: list[Mapping[str, object]] = []
@@ -106,6 +114,7 @@ class Leaves:
             path = canonical_name(path)
             self.modules.setdefault(path.rstrip("."), class_name(child))
             self.wrapper = self.wrapper or wrapper_name(child)
+            self.is_compiled = self.is_compiled or hasattr(child, "_orig_mod")
             self._tables += [child._modules, child._parameters]
             self._buffer_tables.append(child._buffers)
             self.buffers += [path + name for name, buffer in child._buffers.items() if buffer is not None]
@@ -174,17 +183,31 @@ class Leaves:
         return kind, parameters
 
 
-_known: weakref.WeakKeyDictionary[nn.Module, Leaves] = weakref.WeakKeyDictionary()
+_known: OrderedDict[int, tuple[weakref.ref[nn.Module], Leaves]] = OrderedDict()
+
+MOST_KNOWN = 4
+"""Models remembered. What is remembered holds the children, and one of those may lead back to the model, by a hook say:
+so many dead models linger at most."""
 
 
 def leaves_of(module: nn.Module) -> Leaves:
     """The leaves of a module as it is now; found once, and anew when its tree changes."""
-    known = _known.get(module)
-    if known is None or known.changed():
-        known = Leaves(module)
-        if not known.is_circular:  # what is remembered must not keep the module
-            _known[module] = known
+    key = id(module)  # by identity: a module may have an equality of its own
+    entry = _known.get(key)
+    if entry is not None and entry[0]() is module and not entry[1].changed():
+        return entry[1]
+    known = Leaves(module)
+    if not known.is_circular:
+        _known[key] = weakref.ref(module, lambda dead: _forget(key, dead)), known
+        _known.move_to_end(key)
+        while len(_known) > MOST_KNOWN:
+            _known.popitem(last=False)
     return known
+
+
+def _forget(key: int, dead: weakref.ref[nn.Module]) -> None:
+    if key in _known and _known[key][0] is dead:
+        del _known[key]
 
 
 def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

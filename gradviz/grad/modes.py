@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, NoReturn
@@ -12,6 +13,10 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from gradviz.errors import FunctionError
+
+_STREAMS = threading.RLock()
+"""torch's streams are the process's: one thread at a time takes one over. A draw of another thread that asks nobody
+still goes through it."""
 
 
 class Mode:
@@ -45,6 +50,8 @@ class Mode:
         if flags is not None:
             flags.begin(late_for=module)
         with self._flags(module), self._stream(module):
+            if flags is not None:
+                flags.note(module)  # its forward pass may be checkpointed without a call of it
             yield module
 
     @contextlib.contextmanager
@@ -66,7 +73,7 @@ class Mode:
         devices = {p.device.index for p in module.parameters() if p.device.type == "cuda"}
         if torch.cuda.is_initialized():
             devices.add(torch.cuda.current_device())
-        with torch.random.fork_rng(devices=sorted(devices)):
+        with _STREAMS, torch.random.fork_rng(devices=sorted(devices)):
             torch.default_generator.manual_seed(int(self.seed))
             for device in devices:
                 torch.cuda.default_generators[device].manual_seed(int(self.seed))
@@ -115,7 +122,8 @@ class Flags:
     each module ran under; one that ran under both cannot be told apart, and is refused if it does run again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, enabled: bool = True) -> None:
+        self._enabled = enabled  # not around torch.compile, which cannot trace the hook
         self._seen: dict[nn.Module, set[bool]] = {}
         self._hook: torch.utils.hooks.RemovableHandle | None = None
         self._began = False
@@ -123,14 +131,20 @@ class Flags:
 
     def begin(self, late_for: nn.Module | None = None) -> None:
         """Take notes from here on; what `late_for` ran before is not known, and counted as under its flags now."""
-        if not self._began:
+        if not self._began and self._enabled:
             self._began = True
             self._hook = register_module_forward_pre_hook(self._note)
             for module in late_for.modules() if late_for is not None else ():
                 self._seen.setdefault(module, set()).add(module.training)
 
     def _note(self, module: nn.Module, inputs: Any) -> None:
-        self._seen.setdefault(module, set()).add(module.training)
+        if _watching.get() is self:  # the hook is called for other threads' modules too
+            self._seen.setdefault(module, set()).add(module.training)
+
+    def note(self, module: nn.Module) -> None:
+        """Note a module's flag as it is."""
+        if self._began:
+            self._seen.setdefault(module, set()).add(module.training)
 
     def __enter__(self) -> Flags:
         self._token = _watching.set(self)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gradviz.errors import LossError, NoSuchFieldError, described, names_nearest_keyword, nearest
 from gradviz.grad.algebra import Grad
-from gradviz.grad.autodiff import refuse_hidden
+from gradviz.grad.autodiff import apart, refuse_hidden
 from gradviz.step.batch import Batch, InputCast, as_batch, in_words, map_leaves
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
 from gradviz.step.objective import Forward, Objective, Output, WrappedLoss, as_objective, checked
@@ -130,7 +130,7 @@ class TrainStep:
             # parameters keep none, so that neither momentum nor weight decay moves them.
             for p in parameters.values():
                 p.grad = None
-            gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
+            gradients = apart(torch.autograd.grad(loss, list(trainable.values()), allow_unused=True))
             forward.settle(output)
         grad: Grad[Any] = Grad(self.model, gradients)
         if grad.unused and grad.unused != self._unused:
@@ -224,18 +224,13 @@ def _detached(leaf: Any) -> Any:
 
 
 def _as_accumulated(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
-    """Gradients as backward() would have left them in ``.grad``: in memory of their own, laid out as the parameter.
+    """Gradients laid out in memory as their parameters, as backward() would have left them in ``.grad``.
 
-    autograd.grad hands out one tensor for two parameters that were added, tensors of stride 0, and other strides than
-    the parameter's; in-place clipping and torch's fused optimizers, which read memory as it lies, get those wrong.
+    torch's fused optimizers read memory as it lies, and get other strides wrong.
     """
-    seen: set[int] = set()
-    accumulated = []
-    for p, gradient in zip(parameters, gradients, strict=True):
-        if gradient is not None and gradient.layout is torch.strided and gradient.numel():
-            place = gradient.data_ptr()
-            if place in seen or gradient.stride() != p.stride():
-                gradient = torch.empty_like(p, requires_grad=False).copy_(gradient)
-            seen.add(place)
-        accumulated.append(gradient)
-    return accumulated
+    return [
+        torch.empty_like(p, requires_grad=False).copy_(gradient)
+        if gradient is not None and gradient.layout is torch.strided and gradient.stride() != p.stride()
+        else gradient
+        for p, gradient in zip(parameters, gradients, strict=True)
+    ]

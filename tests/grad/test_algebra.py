@@ -1214,3 +1214,42 @@ def test_a_gradient_of_a_model_a_name_or_a_type_variable_is_an_annotation():
 
     for thing in (nn.Module, nn.Linear, Block, "Block", M):
         assert Grad[thing].__origin__ is Grad
+
+
+def test_an_index_counts_frozen_and_missing_places():
+    model = nn.Module()
+    model.ps = nn.ParameterList([nn.Parameter(torch.tensor([v])) for v in (1.0, 2.0, 3.0)])
+    model.ps[0].requires_grad_(False)
+    _, g = gv.value_and_grad(lambda m: (10 * m.ps[0] + 20 * m.ps[1] + 30 * m.ps[2]).sum(), model)
+    assert (g.ps[1].item(), g.ps[2].item(), g.ps[-1].item()) == (20, 30, 30)
+    with pytest.raises(NoSuchFieldError, match="'0' is frozen"):
+        _ = g.ps[0]
+
+
+@pytest.mark.parametrize("ord", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_norm_of_a_large_leaf_keeps_its_digits(ord, dtype):
+    n = 1 << 25
+    model = nn.Module()
+    model.table = nn.Parameter(torch.full((n,), 0.5, dtype=dtype))
+    exact = 0.5 * n if ord == 1 else 0.5 * math.sqrt(n)
+    assert Grad(model, [model.table.detach()]).norm(ord).item() == pytest.approx(exact, rel=1e-5)
+
+
+def test_a_gradient_from_a_mapping_has_the_model_s_names_and_shapes():
+    model = nn.Linear(2, 1)
+    made = Grad(model, {"bias": torch.ones(1), "weight": torch.ones(1, 2)})
+    assert made.weight.tolist() == [[1, 1]]
+    assert Grad(model, {"bias": torch.ones(1)}).unused == ("weight",)
+    with pytest.raises(NoSuchFieldError, match="did you mean 'weight'"):
+        Grad(model, {"wieght": torch.ones(1, 2)})
+    with pytest.raises(ModelMismatchError, match=r"weight has shape \(5, 2\)"):
+        Grad(model, {"weight": torch.ones(5, 2)})
+
+
+def test_a_reduced_gradient_does_not_broadcast_against_a_whole_one():
+    g = Grad(nn.Linear(2, 1), [torch.ones(1, 2), torch.ones(1)])
+    reduced = pytree.tree_map(torch.mean, g)
+    with pytest.raises(ModelMismatchError, match="shapes"):
+        g - reduced
+    assert (reduced + reduced).weight == 2

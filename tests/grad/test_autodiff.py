@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+import gc
 import inspect
 import typing
 import warnings
@@ -1549,3 +1550,91 @@ def test_a_value_that_is_a_parameter_itself_does_not_follow_it():
     with torch.no_grad():
         model.w.add_(1)
     assert value == 1.5
+
+
+def test_autocast_around_several_calls_differentiates_the_newest_weights():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(model.weight)
+    with torch.autocast("cpu", torch.bfloat16):
+        for weight in (1.0, 3.0):
+            with torch.no_grad():
+                model.weight.fill_(weight)
+            value, g = gv.value_and_grad(lambda m, x: m(x).float().square().sum(), model, torch.ones(1, 1))
+            assert (value.item(), g.weight.item()) == (weight**2, 2 * weight)
+
+
+def test_leaves_share_no_memory_with_each_other():
+    model = nn.Module()
+    model.a, model.b, model.w = (nn.Parameter(torch.ones(3)) for _ in range(3))
+    _, g = gv.value_and_grad(lambda m: (m.a + m.b).sum() + m.w.sum(), model)
+    g.a.zero_()
+    g.w[0] = 5
+    assert g.b.tolist() == [1, 1, 1]
+    assert g.w.tolist() == [5, 1, 1]
+
+
+def test_two_functions_under_one_wrapper_are_two():
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = nn.Linear(1, 1), nn.Linear(1, 1, bias=False)
+
+    def wrapped(function):
+        @functools.wraps(function)
+        def call(*args):
+            return function(*args)
+
+        return call
+
+    for f in (wrapped(lambda m, x: m.used(x).sum()), wrapped(lambda m, x: 2 * m.used(x).sum())):
+        with pytest.warns(UnusedParameterWarning):
+            gv.value_and_grad(f, Idle(), torch.ones(1, 1))
+
+
+def test_a_model_with_an_equality_of_its_own_is_itself():
+    class Equal(nn.Linear):
+        def __eq__(self, other):
+            return isinstance(other, Equal)
+
+        def __hash__(self):
+            return 1
+
+    first, second = Equal(1, 1), Equal(1, 1)
+    for model in (first, second):
+        _, g = gv.value_and_grad(lambda m, x: m(x).sum(), model, torch.ones(1, 1))
+        assert g.unused == ()
+
+
+def test_dead_models_that_lead_back_to_themselves_do_not_pile_up():
+    class Saves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 2)
+            self.inner.register_forward_hook(self.save)
+
+        def save(self, *_):
+            self.seen = 1
+
+        def forward(self, x):
+            return self.inner(x)
+
+    alive = []
+    for _ in range(20):
+        model = Saves()
+        gv.value_and_grad(lambda m, x: m(x).sum(), model, torch.ones(1, 2))
+        alive.append(weakref.ref(model))
+    del model
+    gc.collect()
+    assert sum(reference() is not None for reference in alive) <= 4
+
+
+def test_a_compiled_model_takes_a_mode():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5), nn.Linear(2, 1))
+    compiled = torch.compile(model, backend="eager")
+
+    def f(m, x, mode):
+        return mode(m)(x).sum()
+
+    _, g = gv.value_and_grad(f, compiled, torch.ones(1, 2), gv.Eval())
+    _, plain = gv.value_and_grad(f, model, torch.ones(1, 2), gv.Eval())
+    assert all(torch.equal(g[name], plain[name]) for name in plain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -406,3 +407,42 @@ def test_a_checkpointed_module_in_one_mode_has_the_gradient_of_the_plain_one(mod
     monkeypatch.setitem(SavesMemory.forward.__globals__, "checkpoint", lambda run, x, use_reentrant: run(x))
     _, plain = gv.value_and_grad(f, model, x, mode)
     assert all(torch.equal(g[name], plain[name]) for name in g)
+
+
+def test_a_pass_that_is_checkpointed_without_a_call_of_the_module_runs_again_in_its_mode():
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor([2.0]))
+
+        def body(self, x: Tensor) -> Tensor:
+            return (x * self.w * (3.0 if self.training else 1.0)) ** 2
+
+    def f(m: Scaled, x: Tensor, mode: Mode) -> Tensor:
+        with mode.applied(m):
+            return checkpoint(m.body, x, use_reentrant=False).sum()
+
+    value, g = gv.value_and_grad(f, Scaled().eval(), torch.ones(1), Train(seed=1))
+    assert (value.item(), g.w.item()) == (36, 36)
+
+
+def test_threads_keep_their_flags_and_streams_apart():
+    models = [nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1)).eval() for _ in range(2)]
+    x = torch.ones(2, 4)
+
+    def work(seed: int, out: list[Tensor]) -> None:
+        model = models[seed]
+        for _ in range(60):
+            _, g = gv.value_and_grad(lambda m, x, mode: mode(m)(x).square().sum(), model, x, Train(seed=seed))
+            out.append(g["0.weight"])
+            assert not any(child.training for child in model.modules())
+
+    results: list[list[Tensor]] = [[], []]
+    threads = [threading.Thread(target=work, args=(seed, out)) for seed, out in enumerate(results)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for out in results:
+        assert len(out) == 60
+        assert all(torch.equal(out[0], other) for other in out)
