@@ -14,7 +14,7 @@ from torch import Tensor
 from gradviz.errors import FunctionError, ModelError, NothingReachedError, UnusedParameterWarning
 from gradviz.grad.algebra import Grad, M
 from gradviz.grad.function import Versions, check_call, check_scalar, code_of, name_of
-from gradviz.grad.leaves import leaves_of
+from gradviz.grad.leaves import Kind, leaves_of
 from gradviz.grad.modes import Flags, Mode
 
 
@@ -122,12 +122,11 @@ def value_and_grad(
         check_scalar(value, f)
         with flags.again() if flags.noted else _NOTHING:
             try:
-                gradients = torch.autograd.grad(value, parameters, create_graph=create_graph, allow_unused=True)
+                gradient: Grad[M] = differentiate(value, kind, parameters, create_graph=create_graph)
             except RuntimeError as error:
                 if "use_reentrant=True" in str(error):
                     raise NothingReachedError(REENTRANT) from error
                 raise
-    gradient: Grad[M] = Grad._from(kind, parameters, gradients if create_graph else apart(gradients))
     if gradient._unused:
         _check_reached(value, gradient, f)
     # A parameter itself, or a view of one, would go on moving.
@@ -143,7 +142,13 @@ def _outside_inference_mode() -> contextlib.AbstractContextManager[Any]:
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NOTHING
 
 
-def apart(gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+def differentiate(value: Tensor, kind: Kind, parameters: Sequence[Tensor], *, create_graph: bool = False) -> Grad[Any]:
+    """The gradient of a scalar by the parameters that `Leaves.trainable` gave."""
+    gradients = torch.autograd.grad(value, parameters, create_graph=create_graph, allow_unused=True)
+    return Grad._from(kind, parameters, gradients if create_graph else _apart(gradients))
+
+
+def _apart(gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     """Gradients that share no memory: autograd gives one tensor for two parameters that were added, or of stride 0."""
     given = [gradient for gradient in gradients if gradient is not None and gradient.layout is torch.strided]
     places = set(map(Tensor.data_ptr, given))

@@ -32,7 +32,7 @@ def norm_of(leaves: list[Tensor], ord: Order) -> Tensor:
         if SAFE[0] < plain.item() < SAFE[1]:
             return plain
     result = wide(leaves)
-    leaves = [values for values in map(_values, leaves) if values.numel()]
+    leaves = [values for values in map(values_of, leaves) if values.numel()]
     if not leaves:
         return torch.zeros((), dtype=result)
     # On a GPU float64 sums need no second look, and looking would wait for the device.
@@ -59,13 +59,13 @@ def _scaled_norm(leaves: list[Tensor]) -> Tensor | None:
     scale = torch.stack([leaf.detach().abs().max().to(leaves[0].device, torch.float64) for leaf in leaves]).max()
     if not 0 < float(scale) < math.inf:
         return None
-    wide = [leaf.double() / scale for leaf in leaves]
-    total: Tensor = torch.linalg.vector_norm(_together([torch.linalg.vector_norm(leaf) for leaf in wide]))
+    scaled = [torch.linalg.vector_norm(leaf.double() / scale) for leaf in leaves]
+    total: Tensor = torch.linalg.vector_norm(_together(scaled))
     return scale * total
 
 
-def _values(leaf: Tensor) -> Tensor:
-    """What counts of a leaf, real and in a dtype that torch can sum."""
+def values_of(leaf: Tensor) -> Tensor:
+    """What counts of a tensor, real and in a dtype that torch can sum: a sparse one's stored values, magnitudes."""
     if leaf.layout is not torch.strided:
         leaf = leaf.coalesce().values() if leaf.layout is torch.sparse_coo else leaf.to_dense()
     if leaf.is_complex():

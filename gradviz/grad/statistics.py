@@ -19,6 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gradviz.grad.norms import values_of
+
 STATISTICS = ("norm", "mean", "std", "max_abs", "zero_fraction", "nan", "posinf", "neginf")
 """Columns of the table. norm, mean, std (torch's own, with Bessel's correction) and max_abs are what torch says of the
 whole tensor, so a NaN or an infinity among the entries shows in them; zero_fraction is a share of the entries; nan,
@@ -115,11 +117,7 @@ def _as_array(tensor: Tensor) -> Entries:
 
 
 def _dense_real(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach()
-    if tensor.layout is not torch.strided:
-        tensor = tensor.coalesce().values() if tensor.layout is torch.sparse_coo else tensor.to_dense()
-    if tensor.is_complex():
-        tensor = tensor.abs()
+    tensor = values_of(tensor.detach())
     # float16, bfloat16, float8: numpy has no such types, and sums in them overflow.
     return tensor if tensor.dtype in _DTYPES else tensor.float()
 

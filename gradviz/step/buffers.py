@@ -19,7 +19,6 @@ class Buffers:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self._module = module
         self._own = _slots(module)
         self._values = {slot: t.detach().clone() for slot, t in self._own.items()}
         self._laid_out: dict[int, Tensor] = {}

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from gradviz.errors import LossError, NoSuchFieldError, described, names_nearest_keyword, nearest
 from gradviz.grad.algebra import Grad
-from gradviz.grad.autodiff import apart, refuse_hidden
+from gradviz.grad.autodiff import differentiate, refuse_hidden
+from gradviz.grad.leaves import leaves_of
 from gradviz.step.batch import Batch, InputCast, as_batch, in_words, map_leaves
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
 from gradviz.step.objective import Forward, Objective, Output, WrappedLoss, as_objective, checked
@@ -90,12 +91,10 @@ class TrainStep:
         modules = [self.model, *(module for module in loss_modules if isinstance(module, nn.Module))]
         with untouched(*modules), torch.enable_grad(), self._in_training_mode():
             loss, output, _ = self._objective(batch)
-            trainable = self.model_state.trainable
-            gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
-            missed = [name for name, gradient in zip(trainable, gradients, strict=True) if gradient is None]
-            if missed:
-                refuse_hidden(loss, missed[0])
-            if len(missed) == len(trainable):
+            grad = differentiate(loss, *leaves_of(self.model).trainable())
+            if grad.unused:
+                refuse_hidden(loss, grad.unused[0])
+            if len(grad.unused) == len(grad):
                 raise LossError("The loss reaches none of the trainable parameters.")
             state = StepState(
                 i=torch.tensor(0),
@@ -106,7 +105,8 @@ class TrainStep:
                 optimizer_state=OptimizerState(self.optimizer, self.model_state),
             )
             if self.keep_gradients:
-                state["gradients"] = Grad(self.model, [None if g is None else _zeros(g) for g in gradients])
+                zeros = {name: None if g is None else _zeros(g) for name, g in grad.given.items()}
+                state["gradients"] = Grad(self.model, zeros)
         return state
 
     def __call__(self, batch: Any, state: StepState) -> StepState:
@@ -118,8 +118,9 @@ class TrainStep:
         state : StepState
             From `init` or the step before. Keys a handler has put into it are kept.
         """
-        parameters = self.model_state.parameters
-        trainable = {name: p for name, p in parameters.items() if p.requires_grad}
+        leaves = leaves_of(self.model)
+        parameters = leaves.parameters
+        kind, trainable = leaves.trainable()
         if not trainable:
             check_trainable(self.model)
         batch = self._cast(as_batch(batch), next(iter(parameters.values())))
@@ -130,16 +131,14 @@ class TrainStep:
             # parameters keep none, so that neither momentum nor weight decay moves them.
             for p in parameters.values():
                 p.grad = None
-            gradients = apart(torch.autograd.grad(loss, list(trainable.values()), allow_unused=True))
+            grad = differentiate(loss, kind, trainable)
             forward.settle(output)
-        grad: Grad[Any] = Grad(self.model, gradients)
         if grad.unused and grad.unused != self._unused:
             refuse_hidden(loss, grad.unused[0])
             self._unused = grad.unused
         if self.observe is not None:
             self.observe("backward", grad)
-        accumulated = _as_accumulated(trainable.values(), gradients)
-        for p, gradient in zip(trainable.values(), accumulated, strict=True):
+        for p, gradient in zip(trainable, _as_accumulated(trainable, grad.given.values()), strict=True):
             p.grad = gradient.clone() if gradient is not None and self._may_be_rewritten() else gradient
         self.optimizer.step()
         new = StepState(state)
