@@ -14,6 +14,10 @@ E0205 MetricError                an unknown metric, or one that asks for what th
 E0206 EventError                 an event that does not exist, or a handler that returned no control word
 E0207 HistoryError               a question the history cannot answer
 E0208 UnknownKeywordError        a keyword the function does not take
+E0209 PolicyError                a precision policy that names no dtype, or no module of the model
+E0210 LossScaleError             an unknown loss scale, or one that gave back something else than it was given
+E0211 FreezeError                a freeze or unfreeze that names no parameter of the model
+E0212 StateTypeError             a leaf of the step state changed its dtype, shape or structure (``strict=True``)
 E0303 NotAModelError             Grad[...] of something that is no model
 E0901 NoSuchFieldError           a field that a step state or a gradient does not have
 E0904 ModelMismatchError         a model of another class than the function wants, or gradients of two models
@@ -25,6 +29,7 @@ W0201 RecordingWarning           something could not be recorded or shown; train
 W0202 InputCastWarning           floating inputs were cast to the model's dtype
 W0203 MetricWarning              a metric took the place of another of its name
 W0204 HandlerWarning             a handler or metric failed under ``on_error="warn"``
+W0205 LossScaleWarning           steps are skipped in a row, and the loss scale falls no further
 W1101 UnusedParameterWarning     a parameter was never reached
 ===== ========================== ===============================================================================
 """
@@ -93,6 +98,30 @@ class UnknownKeywordError(GradvizError, TypeError):
     """A keyword argument that the function does not take."""
 
     code = "E0208"
+
+
+class PolicyError(GradvizError, ValueError):
+    """A precision policy of something that is no floating dtype, or with a pattern that fits no module."""
+
+    code = "E0209"
+
+
+class LossScaleError(GradvizError, ValueError):
+    """A loss scale that is unknown, or that gave back something else than it was given."""
+
+    code = "E0210"
+
+
+class FreezeError(GradvizError, ValueError):
+    """A freeze or unfreeze that fits no parameter of the model."""
+
+    code = "E0211"
+
+
+class StateTypeError(GradvizError, TypeError):
+    """A leaf of the step state changed its dtype, shape or structure under ``strict=True``."""
+
+    code = "E0212"
 
 
 class NotAModelError(GradvizError, TypeError):
@@ -166,6 +195,12 @@ class HandlerWarning(GradvizWarning):
     """A handler or metric of yours failed under ``on_error="warn"``."""
 
     code = "W0204"
+
+
+class LossScaleWarning(GradvizWarning):
+    """Steps are skipped in a row because of gradients that are not finite, and the loss scale falls no further."""
+
+    code = "W0205"
 
 
 class UnusedParameterWarning(GradvizWarning):
