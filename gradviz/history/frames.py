@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gradviz.history.rows import COUNTS, STAGES, STATES, STATISTICS, Rows
+from gradviz.history.rows import COUNTS, EVENTS, STAGES, STATES, STATISTICS, Rows
 
 
 def tidy(rows: Rows, parameters: Sequence[str]) -> pd.DataFrame:
@@ -45,9 +45,23 @@ def wide(rows: Rows, parameters: Sequence[str], statistic: str) -> pd.DataFrame:
 
 
 def metrics(rows: Rows) -> pd.DataFrame:
-    """One line for each iteration: the epoch, and each metric's own value of that batch."""
+    """One line for each iteration: the epoch, each metric's own value of that batch, and how the step was scaled."""
     index = pd.Index(rows.iteration, name="iteration")
-    return pd.DataFrame({"epoch": rows.epoch, **rows.metrics}, index=index)
+    scaling = {"loss_scale": rows.loss_scale, "skipped": rows.skipped}
+    return pd.DataFrame({"epoch": rows.epoch, **rows.metrics, **scaling}, index=index)
+
+
+def events(written: Sequence[tuple[int, str, str]]) -> pd.DataFrame:
+    """One line for each event of a parameter, in the order they were written."""
+    iterations, names, parameters = zip(*written, strict=True) if written else ((), (), ())
+    codes = np.array([EVENTS.index(name) for name in names], np.int32)
+    return pd.DataFrame(
+        {
+            "iteration": np.array(iterations, np.int64),
+            "event": _category(codes, EVENTS),
+            "parameter": pd.Series(list(parameters), dtype=object),
+        }
+    )
 
 
 def epochs(records: Sequence[Mapping[str, float]]) -> pd.DataFrame:

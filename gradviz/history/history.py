@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -27,7 +27,7 @@ from gradviz.history.overview import (
     join,
 )
 from gradviz.history.progress import Progress
-from gradviz.history.rows import COUNTS, STATISTICS, Rows, RowStore
+from gradviz.history.rows import COUNTS, EVENTS, STATISTICS, Rows, RowStore
 
 Listener = Callable[[bool], None]
 """Called after an append; True when the run has ended, so that nothing may wait any longer."""
@@ -59,9 +59,9 @@ class History:
     iteration
     0          5.0
     >>> history.metrics
-               epoch  loss
+               epoch  loss  loss_scale  skipped
     iteration
-    0              0   1.6
+    0              0   1.6         1.0    False
     """
 
     def __init__(self) -> None:
@@ -70,6 +70,7 @@ class History:
         self._rows = RowStore()
         self._epochs: list[dict[str, float]] = []
         self._epoch_starts: list[int] = []
+        self._events: list[tuple[int, str, str]] = []
         self._frames: dict[str, pd.DataFrame] = {}
         self._overview, self._seen = Overview(), 0
         self._listeners: list[weakref.WeakMethod[Listener]] = []
@@ -119,7 +120,11 @@ class History:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """The loss and metrics of every batch, its own values; index iteration."""
+        """The loss and metrics of every batch, its own values; index iteration.
+
+        `loss_scale` is what the loss was multiplied by for this step's backward pass, 1 without a loss scale; `skipped`
+        says that the optimizer took no step because gradients were not finite.
+        """
         return self._frame("metrics", frames.metrics)
 
     @property
@@ -129,6 +134,11 @@ class History:
         `nonfinite` counts the iterations whose loss was NaN or infinite.
         """
         return frames.epochs(self._epochs)
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """Parameters that were frozen or unfrozen: iteration (the first it held for), event (category), parameter."""
+        return frames.events(self._events)
 
     @property
     def parameters(self) -> pd.DataFrame:
@@ -158,18 +168,33 @@ class History:
         statistics: NDArray[np.float64],
         states: NDArray[np.uint8],
         metrics: Mapping[str, float],
+        loss_scale: float = 1.0,
+        skipped: bool = False,
     ) -> None:
-        """Record one iteration: [parameters, statistics] values, [parameters] states, the batch's metrics."""
+        """Record one iteration: [parameters, statistics] values, [parameters] states, the batch's metrics and scale."""
         with self._lock:
             if epoch >= len(self._epoch_starts):
                 self._epoch_starts.extend([iteration] * (epoch + 1 - len(self._epoch_starts)))
-            self._rows.append(iteration, epoch, statistics, states, metrics)
+            self._rows.append(iteration, epoch, statistics, states, metrics, loss_scale, skipped)
             self._frames.clear()
         self.notify()
 
     def end_epoch(self, epoch: int, iterations: int, means: Mapping[str, float], nonfinite: int) -> None:
         """Keep the means of an epoch that is over."""
         self._epochs.append({"epoch": epoch, **means, "iterations": iterations, "nonfinite": nonfinite})
+
+    def extend_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Add to an epoch's means what was found out after it, such as validation results."""
+        record = next((record for record in reversed(self._epochs) if record["epoch"] == epoch), None)
+        if record is None:
+            raise HistoryError(f"No means of epoch {epoch} are kept; end_epoch comes first.")
+        record.update(values)
+
+    def add_events(self, iteration: int, event: str, parameters: Iterable[str]) -> None:
+        """Write down what happened to parameters: "frozen" or "unfrozen"."""
+        if event not in EVENTS:
+            raise HistoryError(f"No event is called {event!r}: {nearest(event, EVENTS)}")
+        self._events.extend((iteration, event, name) for name in parameters)
 
     # Read by widgets -------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ STATISTICS = ("norm", "mean", "std", "max_abs", "zero_fraction", "nan", "posinf"
 COUNTS = ("nan", "posinf", "neginf")
 STATES = ("ok", "unused", "frozen", "not_optimized", "not_recorded")
 STAGES = ("backward",)
+EVENTS = ("frozen", "unfrozen")
 
 OK, UNUSED, FROZEN, NOT_OPTIMIZED, NOT_RECORDED = range(len(STATES))
 
@@ -34,6 +35,10 @@ class Rows:
         Places in STATES.
     metrics : dict of str to float64 array of shape [iterations]
         The batch's own values; NaN where a metric had none.
+    loss_scale : float64 array of shape [iterations]
+        What the loss was multiplied by for backward.
+    skipped : bool array of shape [iterations]
+        Whether the optimizer was kept from a step because gradients were not finite.
     """
 
     iteration: NDArray[np.int64]
@@ -41,6 +46,8 @@ class Rows:
     statistics: NDArray[np.float64]
     states: NDArray[np.uint8]
     metrics: dict[str, NDArray[np.float64]]
+    loss_scale: NDArray[np.float64]
+    skipped: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.iteration)
@@ -58,7 +65,14 @@ class RowStore:
         return self._length
 
     def append(
-        self, iteration: int, epoch: int, statistics: Floats, states: NDArray[np.uint8], metrics: Mapping[str, float]
+        self,
+        iteration: int,
+        epoch: int,
+        statistics: Floats,
+        states: NDArray[np.uint8],
+        metrics: Mapping[str, float],
+        loss_scale: float = 1.0,
+        skipped: bool = False,
     ) -> None:
         """Copy one iteration to the end."""
         chunk = self._chunks[-1] if self._chunks else None
@@ -68,6 +82,7 @@ class RowStore:
         at = self._in_chunk
         chunk.iteration[at], chunk.epoch[at] = iteration, epoch
         chunk.statistics[at], chunk.states[at] = statistics.T, states
+        chunk.loss_scale[at], chunk.skipped[at] = loss_scale, skipped
         for name, value in metrics.items():
             chunk.metrics[name][at] = value
         self._in_chunk += 1
@@ -93,6 +108,8 @@ class RowStore:
             np.concatenate([piece.statistics for piece in pieces]),
             np.concatenate([piece.states for piece in pieces]),
             {name: np.concatenate([piece.metrics[name] for piece in pieces]) for name in names},
+            np.concatenate([piece.loss_scale for piece in pieces]),
+            np.concatenate([piece.skipped for piece in pieces]),
         )
 
     def _open(self, n_parameters: int, metrics: Mapping[str, float]) -> Rows:
@@ -105,6 +122,8 @@ class RowStore:
             np.empty((CHUNK, len(STATISTICS), n_parameters)),
             np.empty((CHUNK, n_parameters), np.uint8),
             {name: np.full(CHUNK, np.nan) for name in metrics},
+            np.empty(CHUNK),
+            np.empty(CHUNK, np.bool_),
         )
         self._chunks.append(chunk)
         self._in_chunk = 0
@@ -118,13 +137,23 @@ def _blank(length: int, n_parameters: int, metrics: Iterable[str]) -> Rows:
         np.full((length, len(STATISTICS), n_parameters), np.nan),
         np.full((length, n_parameters), NOT_RECORDED, np.uint8),
         {name: np.full(length, np.nan) for name in metrics},
+        np.ones(length),
+        np.zeros(length, np.bool_),
     )
 
 
 def _cut(rows: Rows, start: int, stop: int) -> Rows:
     part = slice(start, stop)
     metrics = {name: values[part] for name, values in rows.metrics.items()}
-    return Rows(rows.iteration[part], rows.epoch[part], rows.statistics[part], rows.states[part], metrics)
+    return Rows(
+        rows.iteration[part],
+        rows.epoch[part],
+        rows.statistics[part],
+        rows.states[part],
+        metrics,
+        rows.loss_scale[part],
+        rows.skipped[part],
+    )
 
 
 def _widened(rows: Rows, n_parameters: int, names: list[str]) -> Rows:
@@ -138,4 +167,6 @@ def _widened(rows: Rows, n_parameters: int, names: list[str]) -> Rows:
         np.concatenate((rows.statistics, blank.statistics), axis=2),
         np.concatenate((rows.states, blank.states), axis=1),
         {name: rows.metrics.get(name, blank.metrics[name]) for name in names},
+        rows.loss_scale,
+        rows.skipped,
     )

@@ -95,9 +95,47 @@ def test_wide_frames_have_a_column_for_each_parameter():
 def test_metrics_epochs_and_parameters():
     history = history_of([(row(1), OK)], [(row(2), OK)], [(row(3), OK)])
     history.end_epoch(0, 2, {"loss": 0.5, "accuracy": 0.9}, nonfinite=0)
-    assert history.metrics.to_dict("list") == {"epoch": [0, 0, 1], "loss": [0.0, 1.0, 2.0]}
+    assert history.metrics[["epoch", "loss"]].to_dict("list") == {"epoch": [0, 0, 1], "loss": [0.0, 1.0, 2.0]}
     assert history.epochs.to_dict("index") == {0: {"loss": 0.5, "accuracy": 0.9, "iterations": 2, "nonfinite": 0}}
     assert history.parameters.loc["a"].to_dict() == {"shape": (2, 3), "dtype": "float32", "size": 6}
+
+
+def test_the_scale_and_whether_a_step_was_skipped_stand_after_the_metrics():
+    history = history_of([(row(1), OK)])
+    metrics = {"loss": 1.0, "accuracy": 0.5}
+    history.append(1, 0, np.array([row(INF)]), np.array([OK], np.uint8), metrics, loss_scale=2.0**15, skipped=True)
+    frame = history.metrics
+    assert list(frame.columns) == ["epoch", "loss", "accuracy", "loss_scale", "skipped"]
+    assert (str(frame["loss_scale"].dtype), str(frame["skipped"].dtype)) == ("float64", "bool")
+    assert frame["loss_scale"].tolist() == [1, 32768]
+    assert frame["skipped"].tolist() == [False, True]
+    assert history.norms.loc[1, "a"] == INF
+
+
+def test_events_stand_in_the_order_they_were_written():
+    history = History()
+    kinds = {"iteration": "int64", "event": "category", "parameter": "object"}
+    assert {name: str(kind) for name, kind in history.events.dtypes.items()} == kinds
+    history.add_events(5, "frozen", ["b", "a"])
+    history.add_events(5, "unfrozen", [])
+    history.add_events(7, "unfrozen", ["a"])
+    frame = history.events
+    assert frame.to_numpy().tolist() == [[5, "frozen", "b"], [5, "frozen", "a"], [7, "unfrozen", "a"]]
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == kinds
+    assert frame["event"].cat.categories.tolist() == ["frozen", "unfrozen"]
+    with pytest.raises(HistoryError, match="did you mean 'frozen'"):
+        history.add_events(8, "froze", ["a"])
+
+
+def test_an_epoch_s_means_can_be_added_to():
+    history = history_of([(row(1), OK)])
+    history.end_epoch(0, 1, {"loss": 0.5}, nonfinite=0)
+    history.end_epoch(1, 1, {"loss": 0.25}, nonfinite=0)
+    history.extend_epoch(1, {"validation_loss": 0.75})
+    np.testing.assert_array_equal(history.epochs["validation_loss"], [NAN, 0.75])
+    assert history.epochs["loss"].tolist() == [0.5, 0.25]
+    with pytest.raises(HistoryError, match="epoch 2"):
+        history.extend_epoch(2, {"validation_loss": 0.75})
 
 
 def test_an_empty_history_gives_empty_frames():
@@ -107,6 +145,7 @@ def test_an_empty_history_gives_empty_frames():
     assert "norm" in history.gradients.columns
     assert history.norms.empty
     assert history.metrics.empty
+    assert history.events.empty
     assert history.epochs.empty
     assert history.parameters.empty
     assert len(history.columns()) == 0

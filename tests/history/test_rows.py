@@ -19,7 +19,8 @@ def test_what_was_appended_is_read_whole_and_from_any_start(lengths, start):
         for width, length in enumerate(lengths, start=1):  # each stretch has one parameter more
             for _ in range(length):
                 i = len(expected)
-                store.append(i, width, np.full((width, len(STATISTICS)), float(i)), np.zeros(width, np.uint8), {"m": i})
+                table, states = np.full((width, len(STATISTICS)), float(i)), np.zeros(width, np.uint8)
+                store.append(i, width, table, states, {"m": i}, loss_scale=2.0**i, skipped=i % 2 == 1)
                 expected.append((i, width))
         read = store.read(len(lengths))
         pieces = [piece.iteration.tolist() for piece in store.pieces(start)]
@@ -30,6 +31,8 @@ def test_what_was_appended_is_read_whole_and_from_any_start(lengths, start):
     assert len(store) == len(expected)
     assert read.iteration.tolist() == [i for i, _ in kept]
     assert read.epoch.tolist() == [width for _, width in kept]
+    assert read.loss_scale.tolist() == [2.0**i for i, _ in kept]
+    assert read.skipped.tolist() == [i % 2 == 1 for i, _ in kept]
     if kept:
         widest = len(lengths)
         assert read.statistics.shape == (len(kept), len(STATISTICS), widest)
