@@ -9,6 +9,8 @@ from functools import partial
 from types import FunctionType
 from typing import Any, Literal
 
+import numpy as np
+
 from gradviz.errors import EventError, HandlerWarning, described, nearest
 from gradviz.step.train_step import StepState
 
@@ -30,9 +32,10 @@ class State:
         Index of the current iteration over the whole run, in every handler; the number run, afterwards.
     epoch, epoch_iteration : int
         Index of the current epoch, and of the iteration within it; after a run, the number of epochs run.
-    metrics : dict of str to float
-        Means of this epoch so far, weighted by the number of examples. Where the newest value is not finite it shows
-        itself; the mean of the finite ones is back at the next iteration, and when the epoch is completed.
+    metrics : dict of str to numpy scalar
+        What each metric comes to in this epoch so far: means weighted by the number of examples, or sums; float32, or
+        float64 where the values are. Where the newest value is not finite it shows itself; the mean of the finite ones
+        is back at the next iteration, and when the epoch is completed. Results of a validation join it then.
     step_state : StepState
         What the last step left behind; empty before the first run.
     status : str
@@ -46,7 +49,7 @@ class State:
     iteration: int = 0
     epoch: int = 0
     epoch_iteration: int = 0
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, np.floating[Any]] = field(default_factory=dict)
     step_state: StepState = field(default_factory=StepState)
     status: Status = "idle"
     event_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EVENTS, 0))

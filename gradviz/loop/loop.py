@@ -6,23 +6,23 @@ import math
 import operator
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Any, Literal
 
-from gradviz.errors import DataError, MetricWarning, RecordingWarning, names_nearest_keyword
+from gradviz.errors import DataError, RecordingWarning, names_nearest_keyword
 from gradviz.history.history import History
 from gradviz.loop.data import Data, Epochs, length
-from gradviz.loop.events import Control, Handler, Handlers, OnError, State, Warner, is_same_handler
+from gradviz.loop.events import Control, Handler, Handlers, OnError, State, Warner
 from gradviz.loop.interrupt import InterruptGuard
-from gradviz.loop.metrics import Metric, RunningAverage, build_metric, loss_metric, means
+from gradviz.loop.metrics import Measured, Metric, floats, loss_metric, results, shown
 from gradviz.recorder import Recorder
 from gradviz.step.model_state import training_mode
 from gradviz.step.train_step import TrainStep
 
 
-class Loop:
+class Loop(Measured):
     """A training loop. Made by `trainer`; its methods change it and return it.
 
     Attributes
@@ -48,51 +48,6 @@ class Loop:
     def __repr__(self) -> str:
         model, state = type(self._step.model).__name__, self.state
         return f"Loop of {model}: {state.iteration:,} iterations, {state.epoch} epochs ({state.status})"
-
-    @names_nearest_keyword
-    def metric(
-        self,
-        fn_or_name: str | Callable[..., Any],
-        name: str | None = None,
-        accumulate: str = "running_average",
-        *,
-        fields: Sequence[str] | None = None,
-    ) -> Loop:
-        """Follow a metric of every batch, and its mean over the epoch.
-
-        Parameters
-        ----------
-        fn_or_name : str or callable
-            ``"accuracy"``, or a function that returns one number. Accuracy takes scores of each class, or the logits of
-            two: above 0 means yes. Of probabilities write ``lambda p, y: ((p > 0.5) == y.bool()).float().mean()``.
-        name : str, optional
-            What it is called; by default as the function is.
-        accumulate : str
-            ``"running_average"``: the mean over the epoch, weighted by examples where the metric looks at predictions
-            or targets.
-        fields : list of str, optional
-            Keys of the step state that are its arguments, by default ``["y_pred", "y_true"]``: torch's own order.
-
-        Examples
-        --------
-        >>> import gradviz as gv
-        >>> from torch import nn
-        >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
-        >>> loop.metric(lambda loss: loss.sqrt(), "root of the loss", fields=["loss"])
-        Loop of Linear: 0 iterations, 0 epochs (idle)
-        """
-        made = build_metric(fn_or_name, name, accumulate, fields)
-        earlier = self._metrics.get(made.name)
-        # A cell that is run again says the same once more; only another meaning is worth a word.
-        same = (
-            earlier is not None and earlier.fields == made.fields and is_same_handler(earlier.function, made.function)
-        )
-        if earlier is not None and not same:
-            warnings.warn(
-                f"The metric {made.name!r} was there already; the new one takes its place.", MetricWarning, stacklevel=3
-            )
-        self._metrics[made.name] = made
-        return self
 
     @names_nearest_keyword
     def handle_event(self, event: str, fn: Handler) -> Loop:
@@ -253,7 +208,7 @@ class Loop:
         begun_with = self._iterations_run
         state.iteration, state.epoch_iteration = begun_with, 0
         for metric in self._metrics.values():
-            metric.average = RunningAverage()
+            metric.start()
         state.metrics = {}
         control = self._handlers.fire("epoch_started", state)
         if control is not None:
@@ -268,8 +223,8 @@ class Loop:
         finally:
             run = self._iterations_run - begun_with
             if run:
-                state.metrics = {name: metric.average.mean for name, metric in self._metrics.items()}
-                self.history.end_epoch(state.epoch, run, state.metrics, self._metrics["loss"].average.nonfinite)
+                state.metrics = results(self._metrics.values())
+                self.history.end_epoch(state.epoch, run, floats(state.metrics), self._metrics["loss"].running.nonfinite)
         if not run:
             raise source.empty(state.epoch)
         return None
@@ -291,9 +246,9 @@ class Loop:
             raise
         self._iterations_run += 1
         values, failure = self._measure_all()
-        state.metrics = means(self._metrics.values())
+        state.metrics = shown(self._metrics.values())
         progress.epoch, progress.iteration = state.epoch, self._iterations_run
-        progress.metrics, progress.loss = state.metrics, values["loss"]
+        progress.metrics, progress.loss = floats(state.metrics), values["loss"]
         if progress.iterations is not None and progress.iteration > progress.iterations:
             progress.iterations = None  # the data has more than its length said
         self._recorder.commit(state.iteration, state.epoch, values)
@@ -308,7 +263,6 @@ class Loop:
         for name, metric in self._metrics.items():
             try:
                 values[name] = metric(step_state)
-                metric.average.add(values[name], metric.weight(step_state))
             except Exception as error:
                 error.add_note(f"In the metric {name!r}, at iteration {self.state.iteration}.")
                 if self._on_error == "raise":

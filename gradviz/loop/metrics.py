@@ -1,24 +1,31 @@
-"""Metrics: functions of the step state, averaged over an epoch."""
+"""Metrics: functions of the step state, accumulated over an epoch."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from gradviz.errors import MetricError, described, nearest
+from gradviz.errors import MetricError, MetricWarning, described, names_nearest_keyword, nearest
+from gradviz.loop.events import is_same_handler
 from gradviz.step.batch import batch_size
 from gradviz.step.train_step import StepState
 
-RESERVED = ("loss", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
-"""Columns that the frames have of their own."""
+RESERVED = ("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
+"""Names that the frames and evaluations have of their own."""
+
+VALIDATION = "validation_"
+"""What the names of a validation's results begin with."""
 
 DEFAULT_FIELDS = ("y_pred", "y_true")
-ACCUMULATORS = ("running_average",)
 
 
 def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
@@ -72,14 +79,46 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
     return right.float().mean()
 
 
-METRICS: dict[str, Callable[..., Any]] = {"accuracy": accuracy}
+def mean_absolute_error(prediction: Tensor, targets: Tensor) -> Tensor:
+    """Mean distance of predictions from targets, over all entries.
+
+    Parameters
+    ----------
+    prediction, targets : Tensor
+        Of one shape; integers are fine.
+
+    Returns
+    -------
+    0-dim Tensor, in the widest of both dtypes and float32
+
+    Raises
+    ------
+    MetricError
+        If the shapes differ: broadcast, [batch] and [batch, 1] would compare everything with everything.
+
+    Examples
+    --------
+    >>> mean_absolute_error(torch.tensor([[0, 1], [0, 0]]), torch.tensor([[1, 1], [1, 0]]))
+    tensor(0.5000)
+    """
+    if not (isinstance(prediction, Tensor) and isinstance(targets, Tensor) and prediction.shape == targets.shape):
+        raise MetricError(
+            "mean_absolute_error compares tensors of one shape; the prediction is "
+            f"{described(prediction)}, the targets are {described(targets)}. "
+            "Write e.g. lambda p, y: (p.squeeze(1) - y).abs().mean()."
+        )
+    wide = torch.promote_types(torch.promote_types(prediction.dtype, targets.dtype), torch.float32)
+    return F.l1_loss(prediction.to(wide), targets.to(wide))
+
+
+METRICS: dict[str, Callable[..., Any]] = {"accuracy": accuracy, "mean_absolute_error": mean_absolute_error}
 
 
 @dataclass
-class RunningAverage:
-    """A weighted mean, summed in float64: in float32 a mean of 0.1 has drifted to 0.0998 after 2e5 steps.
+class Running:
+    """What a metric has come to so far, summed in float64: in float32 a mean of 0.1 is at 0.0998 after 2e5 steps.
 
-    A value that is not finite shows once, at its own iteration, and does not poison the mean of the others.
+    A value that is not finite shows once, at its own iteration, and does not poison the sum of the others.
     """
 
     total: float = 0.0
@@ -97,38 +136,98 @@ class RunningAverage:
             self.nonfinite += 1
 
     @property
-    def mean(self) -> float:
-        """The mean of the finite values; NaN without any."""
-        return self.total / self.weight if self.weight else math.nan
+    def value(self) -> float:
+        """Of the finite values; NaN without any."""
+        raise NotImplementedError
 
     @property
     def shown(self) -> float:
-        """The mean so far, or the latest value where that is not finite."""
-        return self.mean if math.isfinite(self.latest) else self.latest
+        """The value so far, or the latest batch's where that is not finite."""
+        return self.value if math.isfinite(self.latest) else self.latest
+
+
+class RunningAverage(Running):
+    """The mean, by weight."""
+
+    @property
+    def value(self) -> float:
+        """The mean of the finite values; NaN without any."""
+        return self.total / self.weight if self.weight else math.nan
+
+
+class RunningSum(Running):
+    """The sum, which knows no weights."""
+
+    def add(self, value: float, weight: float) -> None:
+        """Take in one batch's value, once whatever its weight."""
+        super().add(value, 1)
+
+    @property
+    def value(self) -> float:
+        """The sum of the finite values; NaN without any."""
+        return self.total if self.weight else math.nan
+
+
+ACCUMULATORS: dict[str, type[Running]] = {"running_average": RunningAverage, "running_sum": RunningSum}
 
 
 @dataclass
 class Metric:
-    """One metric of a loop: a function, the fields of the step state it takes, and its running average."""
+    """One metric of a loop: a function, the fields of the step state it takes, and what it has come to.
+
+    `dtype` is what it is reported in: the wider of its values' own and float32, from the first batch on.
+    """
 
     name: str
     function: Callable[..., Any]
     fields: tuple[str, ...]
+    accumulator: type[Running] = RunningAverage
     weighted: bool = False
-    average: RunningAverage = field(default_factory=RunningAverage)
+    running: Running = field(init=False)
+    dtype: type[np.float32 | np.float64] = field(init=False, default=np.float32)
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Forget what came before: an epoch begins."""
+        self.running = self.accumulator()
+
+    def fresh(self) -> Metric:
+        """The same metric, of other data."""
+        return dataclasses.replace(self)
+
+    @property
+    def value(self) -> np.floating[Any]:
+        """What it came to over all batches."""
+        return self._reported(self.running.value)
+
+    @property
+    def shown(self) -> np.floating[Any]:
+        """What it came to so far, or the latest batch's own value where that is not finite."""
+        return self._reported(self.running.shown)
 
     def __call__(self, state: StepState) -> float:
-        """The batch's own value."""
+        """The batch's own value, which joins the others."""
         missing = [name for name in self.fields if name not in state]
         if missing:
-            hint = " Pass keep_gradients=True to trainer." if "gradients" in missing else ""
+            is_training = "optimizer_state" in state
+            hint = " Pass keep_gradients=True to trainer." if "gradients" in missing and is_training else ""
             raise MetricError(f"The metric {self.name!r} asks for {missing[0]!r}: {nearest(missing[0], state)}.{hint}")
         with torch.no_grad():
             value = self.function(*(state[name] for name in self.fields))
         try:
-            return float(value)
+            number = float(value)
         except (TypeError, ValueError, RuntimeError):
             raise MetricError(f"The metric {self.name!r} returned {described(value)}; one number is wanted.") from None
+        if _is_float64(value):
+            self.dtype = np.float64
+        self.running.add(number, self.weight(state))
+        return number
+
+    def _reported(self, number: float) -> np.floating[Any]:
+        with np.errstate(over="ignore"):  # a sum beyond float32 is infinite there, as it is to torch
+            return self.dtype(number)
 
     def weight(self, state: StepState) -> int:
         """Number of examples, where the metric looks at predictions or targets; 1 otherwise."""
@@ -137,9 +236,9 @@ class Metric:
         return batch_size(state["y_pred"], state["y_true"])
 
 
-def loss_metric() -> Metric:
-    """The batch's own loss, under the name every loop has it."""
-    return Metric("loss", lambda loss: loss, ("loss",), weighted=True)
+def loss_metric(name: str = "loss") -> Metric:
+    """The batch's own loss; "loss" is the name every loop has it under."""
+    return Metric(name, lambda loss: loss, ("loss",), weighted=True)
 
 
 def build_metric(
@@ -167,11 +266,83 @@ def build_metric(
     name = name or getattr(metric, "__name__", None)
     if not name or name == "<lambda>":
         raise MetricError('The metric needs a name: loop.metric(function, "name").')
-    if name in RESERVED:
-        raise MetricError(f"{name!r} is a column that every history has of its own; give the metric another name.")
-    return Metric(name, metric, tuple(fields) if fields is not None else DEFAULT_FIELDS)
+    if name in RESERVED or name.startswith(VALIDATION):
+        raise MetricError(f"{name!r} is a name that loops and histories use themselves; give the metric another name.")
+    return Metric(name, metric, tuple(fields) if fields is not None else DEFAULT_FIELDS, ACCUMULATORS[accumulate])
 
 
-def means(metrics: Iterable[Metric]) -> dict[str, float]:
-    """What `state.metrics` shows."""
-    return {metric.name: metric.average.shown for metric in metrics}
+def shown(metrics: Iterable[Metric]) -> dict[str, np.floating[Any]]:
+    """What `state.metrics` shows after a batch."""
+    return {metric.name: metric.shown for metric in metrics}
+
+
+def results(metrics: Iterable[Metric]) -> dict[str, np.floating[Any]]:
+    """What `state.metrics` shows after the last one."""
+    return {metric.name: metric.value for metric in metrics}
+
+
+def floats(reported: Mapping[str, np.floating[Any]]) -> dict[str, float]:
+    """Reported values as Python's own numbers, for those who write or draw them."""
+    return {name: float(value) for name, value in reported.items()}
+
+
+class Measured:
+    """Something that follows metrics, by name."""
+
+    _metrics: dict[str, Metric]
+
+    @names_nearest_keyword
+    def metric(
+        self,
+        fn_or_name: str | Callable[..., Any],
+        name: str | None = None,
+        accumulate: str = "running_average",
+        *,
+        fields: Sequence[str] | None = None,
+    ) -> Self:
+        """Follow a metric of every batch, and what it comes to over the epoch, or over the data of an evaluation.
+
+        It is reported as a numpy scalar, in the wider of its values' dtype and float32, and summed in float64.
+
+        Parameters
+        ----------
+        fn_or_name : str or callable
+            ``"accuracy"``, ``"mean_absolute_error"``, or a function that returns one number. Accuracy takes scores of
+            each class, or the logits of two: above 0 means yes. Of probabilities write
+            ``lambda p, y: ((p > 0.5) == y.bool()).float().mean()``.
+        name : str, optional
+            What it is called; by default as the function is.
+        accumulate : str
+            ``"running_average"``: the mean, weighted by examples where the metric looks at predictions or targets.
+            ``"running_sum"``: the sum of the batches' values, as for counts.
+        fields : list of str, optional
+            Keys of the step state that are its arguments, by default ``["y_pred", "y_true"]``: torch's own order.
+
+        Examples
+        --------
+        >>> import gradviz as gv
+        >>> from torch import nn
+        >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
+        >>> loop.metric(lambda loss: loss.sqrt(), "root of the loss", fields=["loss"])
+        Loop of Linear: 0 iterations, 0 epochs (idle)
+        """
+        made = build_metric(fn_or_name, name, accumulate, fields)
+        earlier = self._metrics.get(made.name)
+        # A cell that is run again says the same once more; only another meaning is worth a word.
+        same = (
+            earlier is not None
+            and (earlier.fields, earlier.accumulator) == (made.fields, made.accumulator)
+            and is_same_handler(earlier.function, made.function)
+        )
+        if earlier is not None and not same:
+            warnings.warn(
+                f"The metric {made.name!r} was there already; the new one takes its place.", MetricWarning, stacklevel=3
+            )
+        self._metrics[made.name] = made
+        return self
+
+
+def _is_float64(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.dtype == torch.float64
+    return isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype == np.float64)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gradviz.errors import MetricError
-from gradviz.loop.metrics import Metric, RunningAverage, accuracy, build_metric, loss_metric
+from gradviz.loop.metrics import METRICS, Metric, RunningAverage, RunningSum, accuracy, build_metric, loss_metric
 from gradviz.step.train_step import StepState
 
 
@@ -63,8 +66,97 @@ def test_a_non_finite_value_shows_once_and_the_mean_goes_on():
     for value, shown in [(1, 1), (math.nan, math.nan), (3, 2), (math.inf, math.inf), (5, 3)]:
         average.add(value, 1)
         assert average.shown == shown or (math.isnan(average.shown) and math.isnan(shown))
-    assert (average.mean, average.nonfinite) == (3, 2)
-    assert math.isnan(RunningAverage().mean)
+    assert (average.value, average.nonfinite) == (3, 2)
+    assert math.isnan(RunningAverage().value)
+
+
+@pytest.mark.case("axon-M1")
+def test_a_running_average_and_a_running_sum_by_hand():
+    average = RunningAverage()
+    average.add(0.5, 1)
+    average.add(1.0, 1)
+    assert average.value == 0.75
+
+    def true_positives(prediction, targets):
+        return ((prediction == 1) & (targets == 1)).sum()
+
+    metric = build_metric(true_positives, None, "running_sum", None)
+    metric.running.add(25, 1)
+    assert metric(StepState(y_true=torch.tensor([1, 0, 1]), y_pred=torch.tensor([0, 1, 1]))) == 1
+    assert metric.value == 26
+    metric.start()
+    assert math.isnan(metric.value)
+    metric.running.add(12, 1)
+    metric.running.add(math.nan, 1)
+    metric.running.add(1, 1)
+    assert metric.value == 13
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (torch.tensor(1.5), np.float32),
+        (torch.tensor(1.5, dtype=torch.bfloat16), np.float32),
+        (torch.tensor(1.5, dtype=torch.float64), np.float64),
+        (torch.tensor(3), np.float32),
+        (torch.tensor(True), np.float32),
+        (3, np.float32),
+        (True, np.float32),
+        (1.5, np.float64),
+        (np.float32(1.5), np.float32),
+        (np.float64(1.5), np.float64),
+        (np.int64(3), np.float32),
+        (np.array(1.5), np.float64),
+    ],
+)
+def test_a_metric_is_reported_in_the_wider_of_its_own_dtype_and_float32(value, dtype):
+    metric = build_metric(lambda p, t: value, "m", "running_average", None)
+    assert metric(StepState(y_pred=torch.ones(2), y_true=torch.ones(2))) == value
+    assert type(metric.value) is type(metric.shown) is dtype
+    assert metric.value == value
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30))
+def test_sums_and_means_are_those_of_float64_whatever_is_reported(values):
+    state = StepState(y_pred=torch.ones(2), y_true=torch.ones(2))
+    for accumulate, expected in [("running_sum", sum(values)), ("running_average", sum(values) / len(values))]:
+        left = iter(values)
+        metric = build_metric(lambda p, t, left=left: torch.tensor(next(left)), "m", accumulate, None)
+        for _ in values:
+            metric(state)
+        assert type(metric.value) is np.float32
+        assert metric.running.value == pytest.approx(expected, rel=1e-12, abs=1e-9)
+
+
+def test_a_metric_keeps_its_dtype_from_epoch_to_epoch_and_a_sum_may_leave_float32():
+    metric = Metric("m", lambda p: p, ("y_pred",), RunningSum)
+    metric(StepState(y_pred=torch.tensor(1.0, dtype=torch.float64), y_true=1))
+    metric.start()
+    metric(StepState(y_pred=torch.tensor(1.0), y_true=1))
+    assert type(metric.value) is np.float64
+    single = metric.fresh()
+    for _ in range(2):
+        single(StepState(y_pred=torch.tensor(3e38), y_true=1))
+    assert single.value == np.float32(math.inf)
+    assert metric.value == 1
+
+
+def test_mean_absolute_error_by_hand():
+    error = METRICS["mean_absolute_error"]
+    assert error(torch.tensor([[0, 1], [0, 0]]), torch.tensor([[1, 1], [1, 0]])) == 0.5
+    assert error(torch.tensor([0, 255], dtype=torch.uint8), torch.tensor([1, 0], dtype=torch.uint8)) == 128
+    assert error(torch.ones(2, dtype=torch.float64), torch.zeros(2)).dtype == torch.float64
+    assert error(torch.ones(2, dtype=torch.float16), torch.zeros(2, dtype=torch.float16)).dtype == torch.float32
+    with pytest.raises(MetricError, match=r"tensor of shape \(4, 1\), the targets are a tensor of shape \(4,\)"):
+        error(torch.zeros(4, 1), torch.zeros(4))
+    with pytest.raises(MetricError, match="the prediction is a dict"):
+        error({"a": torch.zeros(4)}, torch.zeros(4))
+
+
+@pytest.mark.parametrize("name", ["loss", "objective", "skipped", "validation_accuracy"])
+def test_names_that_loops_use_themselves_are_refused(name):
+    with pytest.raises(MetricError, match="give the metric another name"):
+        build_metric(lambda p, t: 1, name, "running_average", None)
 
 
 def test_fields_are_the_arguments_in_their_order():
