@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradviz.grad.modes import Eval as Eval
     from gradviz.grad.modes import Train as Train
     from gradviz.history.history import History as History
+    from gradviz.loop.evaluator import evaluator as evaluator
     from gradviz.loop.events import State as State
     from gradviz.loop.loop import Loop as Loop
     from gradviz.loop.trainer import trainer as trainer
@@ -48,6 +49,7 @@ _HOMES = {
     "Train": "gradviz.grad.modes",
     "check_grad": "gradviz.grad.checked",
     "checked": "gradviz.grad.checked",
+    "evaluator": "gradviz.loop.evaluator",
     "heatmap": "gradviz.widgets.heatmap",
     "norm": "gradviz.grad.algebra",
     "train_step": "gradviz.step.train_step",

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gradviz.errors import EventError, HandlerWarning, described, nearest
-from gradviz.step.train_step import StepState
+from gradviz.step.step_state import StepState
 
 EVENTS = ("started", "epoch_started", "iteration_started", "iteration_completed", "epoch_completed")
 

@@ -17,7 +17,9 @@ from gradviz.loop.data import Data, Epochs, length
 from gradviz.loop.events import Control, Handler, Handlers, OnError, State, Warner
 from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.metrics import Measured, Metric, floats, loss_metric, results, shown
+from gradviz.loop.validation import Validation
 from gradviz.recorder import Recorder
+from gradviz.step.eval_step import EvalStep
 from gradviz.step.model_state import training_mode
 from gradviz.step.train_step import TrainStep
 
@@ -44,6 +46,8 @@ class Loop(Measured):
         self._iterations_run = 0
         self._train_mode: Callable[[], None] = lambda: None
         self._metrics: dict[str, Metric] = {"loss": loss_metric()}
+        self._validation: Validation | None = None
+        self._guard = InterruptGuard()
 
     def __repr__(self) -> str:
         model, state = type(self._step.model).__name__, self.state
@@ -75,6 +79,43 @@ class Loop(Measured):
         'completed'
         """
         self._handlers.add(event, fn)
+        return self
+
+    def validate(self, data: Data) -> Loop:
+        """Evaluate other data whenever an epoch is completed; once more, and this data takes the place of the earlier.
+
+        Every metric of the loop becomes ``"validation_" + name`` in `state.metrics` and in `history.epochs`, over all
+        examples and by its own accumulator, for handlers attached later and for readers. A loss becomes
+        ``"validation_loss"``. An objective becomes ``"validation_objective"``: the model is in eval mode, so it is not
+        the loss that is trained by. Metrics of what only training has, such as gradients, are left out and named once.
+
+        Parameters
+        ----------
+        data : iterable of (inputs, targets), or callable
+            Gone through once an epoch; a callable is given the epoch's index and returns the iterable.
+
+        Raises
+        ------
+        DataError
+            If it is neither, or an iterator that can be read only once.
+
+        Examples
+        --------
+        >>> import torch, gradviz as gv
+        >>> from torch import nn
+        >>> model = nn.Linear(1, 1, bias=False)
+        >>> _ = nn.init.constant_(model.weight, 0.4)
+        >>> data = [(torch.tensor([[1.0], [2.0]]), torch.ones(2, 1))]
+        >>> loop = gv.trainer(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.0))
+        >>> loop = loop.metric("mean_absolute_error").validate(data)
+        >>> print(loop.run(data).metrics["validation_mean_absolute_error"])
+        0.4
+        >>> loop.history.epochs.filter(like="validation").round(6).to_dict("records")
+        [{'validation_loss': 0.2, 'validation_mean_absolute_error': 0.4}]
+        """
+        step = EvalStep(self._step.model, self._step.objective, self._step.precision)
+        self._validation = Validation(step, data)
+        self._handlers.add("epoch_completed", self._validate)
         return self
 
     @names_nearest_keyword
@@ -120,6 +161,7 @@ class Loop(Measured):
         if epochs == 0 or iterations == 0:
             return self.state
         with InterruptGuard() as guard:
+            self._guard = guard
             with ExitStack() as stack:
                 first = self._prepare(source, iterations)
                 self._train_mode = stack.enter_context(training_mode(self._step.model))
@@ -270,6 +312,21 @@ class Loop(Measured):
                 else:
                     self._warner.warn(error, name)
         return values, failure
+
+    def _validate(self, state: State) -> None:
+        """The handler of `validate`, in its place among the user's own."""
+        if self._validation is None:
+            return
+        found = self._validation(self._metrics.values(), state.epoch, self._until_interrupted)
+        state.metrics = state.metrics | found
+        self.history.extend_epoch(state.epoch, floats(found))
+        self.history.progress.metrics = floats(state.metrics)
+
+    def _until_interrupted(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in _interruptible(batches, self._guard):
+            yield batch
+            if self._guard.requested:
+                raise KeyboardInterrupt
 
     def _end(self) -> None:
         """What every run ends with: no gradients left behind, and the last state shown."""

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from gradviz.errors import MetricError, MetricWarning, described, names_nearest_keyword, nearest
 from gradviz.loop.events import is_same_handler
 from gradviz.step.batch import batch_size
-from gradviz.step.train_step import StepState
+from gradviz.step.step_state import StepState
 
 RESERVED = ("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
 """Names that the frames and evaluations have of their own."""

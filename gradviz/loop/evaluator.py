@@ -1,0 +1,113 @@
+"""`evaluator`: what a model is worth on data, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from torch import nn
+
+from gradviz.errors import names_nearest_keyword
+from gradviz.loop.data import Data, Epochs
+from gradviz.loop.events import State
+from gradviz.loop.metrics import Measured, Metric, loss_metric, results
+from gradviz.step.eval_step import EvalStep
+from gradviz.step.objective import Objective, WrappedLoss, as_objective
+from gradviz.step.step_state import StepState
+
+
+class Evaluator(Measured):
+    """An evaluation of a model by metrics. Made by `evaluator`; `metric` changes it and returns it."""
+
+    def __init__(self, step: EvalStep) -> None:
+        self._step = step
+        self._metrics = {metric.name: metric for metric in loss_metrics(step.objective)}
+
+    def __repr__(self) -> str:
+        return f"Evaluator of {type(self._step.model).__name__}: {', '.join(self._metrics) or 'no metrics'}"
+
+    def run(self, data: Data) -> State:
+        """Evaluate all batches; the model runs in eval mode, and its train flags are as before afterwards.
+
+        Parameters
+        ----------
+        data : iterable of (inputs, targets), or callable
+            A callable is given 0 and returns the iterable.
+
+        Returns
+        -------
+        State
+            With `metrics` over all batches, `iteration` the number of them, and the last one's `step_state`.
+
+        Raises
+        ------
+        DataError
+            If there is no batch, or one is no pair.
+        MetricError
+            If a metric asks for what an evaluation does not have, such as gradients.
+        """
+        source = Epochs(data, 1)
+        metrics = [metric.fresh() for metric in self._metrics.values()]
+        state = State()
+        for step_state in evaluated(self._step, source(0), metrics):
+            state.step_state = step_state
+            state.iteration += 1
+        if not state.iteration:
+            raise source.empty(0)
+        state.metrics, state.status = results(metrics), "completed"
+        return state
+
+
+def evaluated(step: EvalStep, batches: Iterable[Any], metrics: Sequence[Metric]) -> Iterator[StepState]:
+    """Evaluate batch by batch; each one's state is given once the metrics have taken it in."""
+    for place, batch in enumerate(batches):
+        step_state = step(batch)
+        for metric in metrics:
+            try:
+                metric(step_state)
+            except Exception as error:
+                error.add_note(f"In the metric {metric.name!r}, at batch {place} of an evaluation.")
+                raise
+        yield step_state
+
+
+def loss_metrics(objective: Objective | None) -> list[Metric]:
+    """The loss of an evaluation, if it has one; an objective in eval mode is not the loss that is trained by."""
+    if objective is None:
+        return []
+    return [loss_metric("loss" if isinstance(objective, WrappedLoss) else "objective")]
+
+
+@names_nearest_keyword
+def evaluator(model: nn.Module, loss_or_objective: Any = None, *, objective: Objective | None = None) -> Evaluator:
+    """Build an evaluation of a model.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    loss_or_objective : str or callable, optional
+        As `trainer` takes it. A loss is reported as ``"loss"``; an objective as ``"objective"``, since in eval mode it
+        is not what training minimizes. Each is the mean over examples.
+    objective : callable, optional
+        An objective whose signature does not tell that it is one.
+
+    Returns
+    -------
+    Evaluator
+
+    Raises
+    ------
+    ModelError, LossError
+
+    Examples
+    --------
+    >>> import torch, gradviz as gv
+    >>> from torch import nn
+    >>> model = nn.Linear(1, 2)
+    >>> data = [(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 1]))] * 3
+    >>> state = gv.evaluator(model, "cross_entropy").metric("accuracy").run(data)
+    >>> list(state.metrics), state.iteration
+    (['loss', 'accuracy'], 3)
+    """
+    given = loss_or_objective is not None or objective is not None
+    return Evaluator(EvalStep(model, as_objective(loss_or_objective, objective) if given else None))

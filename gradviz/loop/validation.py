@@ -1,0 +1,79 @@
+"""The metrics of a loop on other data, after each epoch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from gradviz.errors import DataError, MetricWarning
+from gradviz.loop.data import Data, Epochs
+from gradviz.loop.evaluator import evaluated, loss_metrics
+from gradviz.loop.metrics import VALIDATION, Metric, results
+from gradviz.step.eval_step import EvalStep
+
+
+class Validation:
+    """What a loop's metrics come to on validation data.
+
+    Raises
+    ------
+    DataError
+        If `data` is no iterable or callable, or an iterator that can be read only once.
+    """
+
+    def __init__(self, step: EvalStep, data: Data) -> None:
+        if isinstance(data, Iterator):
+            raise DataError(
+                f"The {type(data).__name__} can be read only once, but every epoch ends with a validation. Pass "
+                "list(data), or a function that makes a new one for each epoch: loop.validate(lambda epoch: "
+                "make_batches())."
+            )
+        self._step = step
+        self._source = Epochs(data, 1)
+        self._said: set[str] = set()
+
+    def __call__(
+        self, metrics: Iterable[Metric], epoch: int, watched: Callable[[Iterable[Any]], Iterable[Any]]
+    ) -> dict[str, np.floating[Any]]:
+        """Evaluate the data of an epoch.
+
+        Parameters
+        ----------
+        metrics : iterable of Metric
+            As the loop has them; they are left as they are. The loop's own loss goes by the name of an evaluation's.
+        epoch : int
+        watched : callable
+            Passes batches on, or ends them when the user interrupts.
+        """
+        fresh = self._carried(metrics)
+        n_batches = 0
+        for _ in evaluated(self._step, watched(self._source(epoch)), fresh):
+            n_batches += 1
+        if not n_batches:
+            error = self._source.empty(epoch)
+            error.add_note("In a validation.")
+            raise error
+        return {VALIDATION + name: value for name, value in results(fresh).items()}
+
+    def _carried(self, metrics: Iterable[Metric]) -> list[Metric]:
+        """Copies of the metrics that an evaluation can compute; the others are named once."""
+        fresh, left_out = loss_metrics(self._step.objective), []
+        for metric in metrics:
+            if metric.name == "loss":
+                continue
+            if set(metric.fields) <= set(self._step.fields):
+                fresh.append(metric.fresh())
+            elif metric.name not in self._said:
+                left_out.append(metric)
+        if left_out:
+            self._said.update(metric.name for metric in left_out)
+            names = ", ".join(f"{metric.name!r} (of {', '.join(metric.fields)})" for metric in left_out)
+            warnings.warn(
+                f"Validation leaves out {names}: an evaluation has {', '.join(self._step.fields)} only (said once).",
+                MetricWarning,
+                stacklevel=2,
+            )
+        return fresh
