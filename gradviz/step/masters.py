@@ -1,0 +1,149 @@
+"""What the optimizer works on: float32 copies in place of 16-bit parameters.
+
+An update much smaller than a 16-bit parameter rounds away, and torch's Adam keeps its moments in the parameter's
+dtype, where small ones underflow to zero and send the parameter to infinity. So the optimizer moves a float32 master,
+and the parameter is that, rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gradviz.errors import OptimizerError
+from gradviz.step.precision import HALF
+
+
+class _Copy(NamedTuple):
+    """A 16-bit parameter, its master, and how the parameter was left when the two last agreed."""
+
+    name: str
+    parameter: nn.Parameter
+    master: nn.Parameter
+    dtype: torch.dtype
+    left_at: tuple[int, int]
+
+
+class Masters:
+    """A model's parameters as the optimizer sees them; as many as there are copies.
+
+    Parameters
+    ----------
+    parameters : mapping of str to Parameter
+        In declaration order; those in float16 and bfloat16 get a copy, the others stand for themselves.
+    before_rounding : mapping of str to Tensor, optional
+        What 16-bit parameters were rounded from, so that no digit is lost.
+
+    Examples
+    --------
+    >>> weight = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    >>> masters = Masters({"weight": weight})
+    >>> optimizer = torch.optim.SGD(masters.optimized, lr=0.001)
+    >>> for _ in range(4):
+    ...     masters.of(weight).grad = torch.ones(1)
+    ...     optimizer.step()
+    ...     masters.hand_down()
+    >>> masters.of(weight), weight.item()  # on its own, it would have stayed at 1
+    (Parameter containing:
+    tensor([0.9960], requires_grad=True), 0.99609375)
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], before_rounding: Mapping[str, Tensor] | None = None
+    ) -> None:
+        self._parameters: dict[str, nn.Parameter] = {}
+        self._copies: dict[int, _Copy] = {}
+        for name, p in parameters.items():
+            self._add(name, p, (before_rounding or {}).get(name, p))
+
+    def add(self, name: str, p: nn.Parameter) -> Tensor:
+        """Take a parameter in that has joined the model, and give what the optimizer works on."""
+        self._add(name, p, p)
+        return self.of(p)
+
+    def _add(self, name: str, p: nn.Parameter, value: Tensor) -> None:
+        replaced = self._parameters.get(name)
+        if replaced is not None:
+            self._copies.pop(id(replaced), None)
+        self._parameters[name] = p
+        if p.dtype in HALF:
+            master = nn.Parameter(value.detach().to(p.device, torch.float32, copy=True))
+            self._copies[id(p)] = _Copy(name, p, master, p.dtype, _left_at(p))
+
+    @property
+    def optimized(self) -> list[Tensor]:
+        """For each parameter its master, or itself."""
+        return [self.of(p) for p in self._parameters.values()]
+
+    def of(self, p: Tensor) -> Tensor:
+        """The master of a parameter, or the parameter itself if it has none."""
+        copy = self._copies.get(id(p))
+        return p if copy is None else copy.master
+
+    def of_all(self, parameters: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The masters of some parameters, or the parameters themselves."""
+        return [self.of(p) for p in parameters] if self._copies else parameters
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    def widened(self, parameters: Sequence[Tensor], gradients: list[Tensor | None]) -> list[Tensor | None]:
+        """The gradients of some parameters as their masters take them: in float32."""
+        if not self._copies:
+            return gradients
+        return [
+            gradient.float() if gradient is not None and id(p) in self._copies else gradient
+            for p, gradient in zip(parameters, gradients, strict=True)
+        ]
+
+    def drop_gradients(self) -> None:
+        """No master has a ``.grad``, so that an optimizer leaves it alone."""
+        for copy in self._copies.values():
+            copy.master.grad = None
+
+    def refresh(self) -> None:
+        """Take over what somebody else wrote into 16-bit parameters since the last step.
+
+        Entries that the master rounds to were not really written, and keep the master's digits. Writing in place
+        through ``.data`` leaves no trace, and is overwritten by the next step: write under ``torch.no_grad()``.
+
+        Raises
+        ------
+        OptimizerError
+            If a parameter has moved to another device or dtype, away from its master and the optimizer's state.
+        """
+        for key, copy in self._copies.items():
+            p, master = copy.parameter, copy.master
+            if p.dtype != copy.dtype or p.device != master.device:
+                raise OptimizerError(
+                    f"{copy.name} was {copy.dtype} on {master.device} when the optimizer was made, and is {p.dtype} on "
+                    f"{p.device} now. Move or convert the model first, and then make the step or trainer."
+                )
+            left_at = _left_at(p)
+            if left_at == copy.left_at:
+                continue
+            with torch.no_grad():
+                rounded = master.to(p.dtype)
+                same = (rounded == p) | (rounded.isnan() & p.isnan())
+                master.copy_(torch.where(same, master, p))
+            self._copies[key] = copy._replace(left_at=left_at)
+
+    def hand_down(self) -> None:
+        """Round the masters that had a gradient into their parameters, after a step; others stay as they are."""
+        copies = {key: copy for key, copy in self._copies.items() if copy.master.grad is not None}
+        if not copies:
+            return
+        with torch.no_grad():
+            torch._foreach_copy_(
+                [copy.parameter for copy in copies.values()], [copy.master for copy in copies.values()]
+            )
+        for key, copy in copies.items():
+            self._copies[key] = copy._replace(left_at=_left_at(copy.parameter))
+
+
+def _left_at(p: Tensor) -> tuple[int, int]:
+    """Changes when a parameter is written into (its version) or given other data (its place in memory)."""
+    return p._version, p.data_ptr()
