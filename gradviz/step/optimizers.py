@@ -1,15 +1,16 @@
-"""An optimizer from a name, a factory or an instance."""
+"""An optimizer from a name, a factory or an instance, and what it keeps for each parameter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from gradviz.errors import OptimizerError, described, nearest
-from gradviz.step.model_state import ModelState
+from gradviz.step.surrogate import keeps
 
 Optimizer = torch.optim.Optimizer
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
@@ -20,36 +21,56 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 """torch.optim's own classes by lower-case name, with torch's defaults."""
 
 
-def build_optimizer(optimizer: Any, parameters: Iterable[Tensor]) -> Optimizer:
+def build_optimizer(optimizer: Any, parameters: Iterable[Tensor], *, own: Collection[Tensor] = ()) -> Optimizer:
     """The optimizer over `parameters`; an instance is taken as it is.
+
+    Parameters
+    ----------
+    optimizer : str, callable or torch.optim.Optimizer
+    parameters : iterable of tensors
+        What it works on: the model's parameters, with float32 copies in place of 16-bit ones.
+    own : collection of tensors
+        The model's 16-bit parameters, which have a copy.
 
     Raises
     ------
     OptimizerError
-        If the name is unknown, the factory makes something else, or the optimizer holds none of the parameters or
-        others than these.
+        If the name is unknown, the factory makes something else, or the optimizer holds none of the parameters, others
+        than these, or 16-bit ones.
     """
     parameters = list(parameters)
     made = _build(optimizer, parameters)
-    known = {id(p) for p in parameters}
     held = [p for group in made.param_groups for p in group["params"]]
-    own = sum(id(p) in known for p in held)
-    if not own:
+    _check_copies(made, held, own)
+    known = {id(p) for p in parameters}
+    n_known = sum(id(p) in known for p in held)
+    if not n_known:
         raise OptimizerError(
             f"The {type(made).__name__} holds none of this model's {len(parameters)} parameters, so nothing would "
             "train. Write torch.optim.SGD(model.parameters(), lr=0.1), with this very model."
         )
-    if own < len(held):
+    if n_known < len(held):
         raise OptimizerError(
-            f"The {type(made).__name__} holds {len(held) - own} of {len(held)} parameters that are not the model's, "
-            "which would not be trained. Make what they belong to a part of the model, such as model.loss = loss."
-        )
-    if isinstance(made, torch.optim.LBFGS):
-        raise OptimizerError(
-            "LBFGS evaluates the loss several times in a step, which gradviz does not do. Take another "
-            'optimizer, such as "adam".'
+            f"The {type(made).__name__} holds {len(held) - n_known} of {len(held)} parameters that are not the model's "
+            "and would not be trained. Make what they belong to a part of the model, such as model.loss = loss."
         )
     return made
+
+
+def _check_copies(made: Optimizer, held: Iterable[Tensor], own: Collection[Tensor]) -> None:
+    copied = {id(p) for p in own}
+    wrong = [p for p in held if id(p) in copied]
+    if not wrong:
+        return
+    kind = type(made).__name__
+    dtype = str(wrong[0].dtype).removeprefix("torch.")
+    module = "torch.optim." if type(made).__module__.startswith("torch.optim") else ""
+    lr = f", lr={float(made.defaults['lr']):g}" if "lr" in made.defaults else ""
+    raise OptimizerError(
+        f"The {kind} holds {len(wrong)} of the model's {dtype} parameters, but 16-bit parameters need float32 copies "
+        "in the optimizer: small updates would be lost in them. Pass a factory, which is given the copies: "
+        f"functools.partial({module}{kind}{lr})."
+    )
 
 
 def _build(optimizer: Any, parameters: list[Tensor]) -> Optimizer:
@@ -71,21 +92,84 @@ def _build(optimizer: Any, parameters: list[Tensor]) -> Optimizer:
 
 
 class OptimizerState(Mapping[str, dict[str, Any]]):
-    """What the optimizer keeps for each parameter, by the parameter's name; live, empty before the first step."""
+    """What the optimizer keeps for each parameter, by the parameter's name; live.
 
-    def __init__(self, optimizer: Optimizer, model_state: ModelState) -> None:
-        self._optimizer = optimizer
-        self._model_state = model_state
+    Before a parameter's first step it is what `template` has for it: zeros in the shapes and dtypes that the step will
+    make. A parameter that neither the optimizer nor the template knows is absent.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+    names : callable
+        Gives the tensors in the optimizer by the name of their parameter, in declaration order.
+    template : mapping from tensor to dict
+
+    Examples
+    --------
+    >>> model = torch.nn.Linear(1, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+    >>> state = OptimizerState(optimizer, lambda: dict(model.named_parameters()), {})
+    >>> list(state)
+    []
+    >>> model(torch.ones(1, 1)).sum().backward()
+    >>> optimizer.step()
+    >>> state["weight"]
+    {'momentum_buffer': tensor([[1.]])}
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        names: Callable[[], Mapping[str, Tensor]],
+        template: Mapping[Tensor, dict[str, Any]],
+    ) -> None:
+        self.optimizer = optimizer
+        self._names = names
+        self._template = template
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        state: dict[str, Any] = self._optimizer.state[self._model_state.parameters[name]]
+        names = self._names()
+        if name not in names:
+            raise KeyError(f"{name!r}: {nearest(name, names)}")
+        state = self._state(names[name])
+        if state is None:
+            raise KeyError(f"{name!r}: {type(self.optimizer).__name__} keeps nothing for it")
         return state
 
+    def _state(self, p: Tensor) -> dict[str, Any] | None:
+        if keeps(self.optimizer.state, p):
+            state: dict[str, Any] = self.optimizer.state[p]
+            return state
+        return self._template.get(p)
+
     def __iter__(self) -> Iterator[str]:
-        return (name for name, p in self._model_state.parameters.items() if p in self._optimizer.state)
+        return (name for name, p in self._names().items() if self._state(p) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def items(self) -> ItemsView[str, dict[str, Any]]:
+        """Names and states; the names are asked for once."""
+        states = {name: self._state(p) for name, p in self._names().items()}
+        return {name: state for name, state in states.items() if state is not None}.items()
+
     def __repr__(self) -> str:
-        return f"OptimizerState of {type(self._optimizer).__name__}: {len(self)} parameters"
+        return f"OptimizerState of {type(self.optimizer).__name__}: {len(self)} parameters"
+
+
+def _flatten(state: OptimizerState) -> tuple[list[Any], list[str]]:
+    states = dict(state.items())
+    return list(states.values()), list(states)
+
+
+def _flatten_with_keys(state: OptimizerState) -> tuple[list[tuple[Any, Any]], list[str]]:
+    return [(pytree.MappingKey(name), kept) for name, kept in state.items()], list(state)
+
+
+pytree.register_pytree_node(
+    OptimizerState,
+    _flatten,
+    lambda states, names: dict(zip(names, states, strict=True)),
+    serialized_type_name="gradviz.OptimizerState",
+    flatten_with_keys_fn=_flatten_with_keys,
+)
