@@ -1,0 +1,121 @@
+"""An evaluation weighs examples, goes by names of its own, and trains nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import gradviz as gv
+from gradviz.errors import DataError, LossError, MetricError, MetricWarning, ModelError, UnknownKeywordError
+
+
+def scaled(weight: float = 0.4) -> nn.Linear:
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, weight)
+    return model
+
+
+DATA = [(torch.tensor([[1.0], [2.0]]), torch.ones(2, 1))]
+RAGGED = [(torch.zeros(4, 1), torch.full((4, 1), 1.0)), (torch.zeros(1, 1), torch.full((1, 1), 9.0))]
+
+
+def objective(forward, model_state, inputs, targets):
+    output = forward(model_state, inputs)
+    return F.mse_loss(output.prediction, targets) + model_state["weight"].square().sum(), output
+
+
+def test_by_hand():
+    state = gv.evaluator(scaled(), "mean_squared_error").metric("mean_absolute_error").run(DATA)
+    assert state.metrics == pytest.approx({"loss": 0.2, "mean_absolute_error": 0.4})
+    assert (state.status, state.iteration) == ("completed", 1)
+    assert state.step_state.y_pred.tolist() == [[pytest.approx(0.4)], [pytest.approx(0.8)]]
+
+
+def test_an_evaluator_without_a_loss_has_the_metrics_it_was_given():
+    model = nn.Linear(1, 2)
+    nn.init.zeros_(model.weight)
+    model.bias.data = torch.tensor([1.0, 0.0])
+    data = [(torch.zeros(4, 1), torch.tensor([0, 0, 0, 1]))]
+    assert gv.evaluator(model).metric("accuracy").run(data).metrics == {"accuracy": 0.75}
+    assert gv.evaluator(model).run(data).metrics == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "value"),
+    [
+        (lambda: gv.evaluator(scaled(2.0), objective), 4.2),
+        (lambda: gv.evaluator(scaled(2.0), objective=lambda *arguments: objective(*arguments)), 4.2),
+    ],
+)
+def test_an_objective_goes_by_its_own_name(make, value):
+    data = [(torch.zeros(4, 1), torch.zeros(4, 1)), (torch.zeros(1, 1), torch.ones(1, 1))]
+    metrics = make().run(data).metrics
+    assert list(metrics) == ["objective"]
+    assert metrics["objective"] == pytest.approx(value)
+
+
+def test_examples_weigh_the_same_in_ragged_batches_and_sums_know_no_weights():
+    evaluator = gv.evaluator(scaled(), "l1").metric(lambda p, t: len(t), "n", "running_sum")
+    evaluator.metric(lambda p, t: t.mean(), "targets")
+    assert evaluator.run(RAGGED).metrics == pytest.approx({"loss": 2.6, "n": 5, "targets": 2.6})
+
+
+def test_each_run_begins_anew():
+    evaluator = gv.evaluator(scaled(), "l1").metric(lambda p, t: len(t), "n", "running_sum")
+    first = evaluator.run(RAGGED)
+    assert evaluator.run(lambda epoch: iter(RAGGED)).metrics == first.metrics
+    assert evaluator.run(iter(RAGGED)).metrics == first.metrics
+
+
+def test_metrics_are_in_the_model_s_type():
+    data = [(torch.ones(2, 1, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64))]
+    state = gv.evaluator(scaled().double(), "l1").metric("mean_absolute_error").run(data)
+    assert {type(value) for value in state.metrics.values()} == {np.float64}
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: gv.evaluator(scaled(), "l1").run([]), DataError, "no batch"),
+        (lambda: gv.evaluator(scaled(), "l1").run([torch.zeros(2, 1)]), DataError, "pair"),
+        (lambda: gv.evaluator(scaled(), "hubr"), LossError, "did you mean 'huber'"),
+        (lambda: gv.evaluator(nn.Linear), ModelError, "the class Linear"),
+        (lambda: gv.evaluator(scaled(), loss="l1"), UnknownKeywordError, "known: loss_or_objective, model, objective"),
+        (lambda: gv.evaluator(scaled()).metric("accurcy"), MetricError, "did you mean 'accuracy'"),
+        (lambda: gv.evaluator(scaled()).metric("accuracy", field=["y"]), UnknownKeywordError, "'fields'"),
+        (
+            lambda: gv.evaluator(scaled()).metric(len, "n", fields=["gradients"]).run(DATA),
+            MetricError,
+            r"asks for .gradients.: known: model_state, y_pred, y_true\.\n",
+        ),
+    ],
+)
+def test_a_slip_is_answered_in_words(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_a_metric_s_error_names_it_and_the_batch():
+    def fails(prediction, targets):
+        if len(targets) == 1:
+            raise ValueError("too few")
+        return 1.0
+
+    model = scaled()
+    with pytest.raises(ValueError, match="too few") as error:
+        gv.evaluator(model).metric(fails).run(RAGGED)
+    assert error.value.__notes__ == ["In the metric 'fails', at batch 1 of an evaluation."]
+    assert model.training
+
+
+def test_a_metric_of_the_same_name_takes_the_other_s_place_with_a_word():
+    evaluator = gv.evaluator(scaled()).metric("accuracy", "m").metric("accuracy", "m")
+    with pytest.warns(MetricWarning, match="'m' was there already"):
+        evaluator.metric("mean_absolute_error", "m")
+    with pytest.warns(MetricWarning, match="'m' was there already"):
+        evaluator.metric("mean_absolute_error", "m", "running_sum")
+    assert repr(evaluator) == "Evaluator of Linear: m"
+    assert evaluator.run(DATA).metrics == {"m": pytest.approx(0.4)}
