@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Recorder:
         self._parameters: list[str] = []
         self._row: dict[str, int] = {}
         self._states: dict[str, int] = {}
-        self._optimized: list[int] = []
+        self._optimized: Set[str] = frozenset()
         self._warned = False
         step.observe = self.observe
 
@@ -52,10 +52,13 @@ class Recorder:
             self._warn(error)
 
     def commit(self, iteration: int, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Write the row of a finished iteration."""
+        """Write the row of a finished iteration, and what was frozen or unfrozen for it."""
+        report = self._step.report
         try:
             table, states = self._pending if self._pending is not None else self._nothing()
-            self.history.append(iteration, epoch, table, states, metrics)
+            self.history.add_events(iteration, "frozen", report.frozen)
+            self.history.add_events(iteration, "unfrozen", report.unfrozen)
+            self.history.append(iteration, epoch, table, states, metrics, report.loss_scale, report.skipped)
         except Exception as error:
             self._warn(error)
         self._pending = None
@@ -74,10 +77,9 @@ class Recorder:
 
     def _look_for_changes(self) -> None:
         """Follow parameters that join or leave the model or the optimizer; a row once given is kept."""
-        leaves = leaves_of(self._step.model)  # the same object for as long as the module tree is the same
-        groups = self._step.optimizer.param_groups
-        optimized = [id(p) for group in groups for p in group["params"]]
-        if leaves is self._leaves and optimized == self._optimized:
+        # Both are the same objects for as long as the module tree and the optimizer's groups are the same.
+        leaves, optimized = leaves_of(self._step.model), self._step.optimized()
+        if leaves is self._leaves and optimized is self._optimized:
             return
         parameters = leaves.parameters
         described = {parameter["name"]: parameter for parameter in self.history.described}
@@ -85,8 +87,7 @@ class Recorder:
         self.history.declare(list(described.values()))
         self._row = {name: row for row, name in enumerate(described)}
         self._leaves, self._parameters, self._optimized = leaves, list(parameters), optimized
-        held = set(optimized)
-        self._states = {name: OK if id(p) in held else NOT_OPTIMIZED for name, p in parameters.items()}
+        self._states = {name: OK if name in optimized else NOT_OPTIMIZED for name in parameters}
 
     def _nothing(self) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
         shape = len(self.history.described)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,6 +12,7 @@ from torch import nn
 from gradviz.errors import RecordingWarning
 from gradviz.history.history import History
 from gradviz.recorder import Recorder, describe
+from gradviz.step.precision import Policy
 from gradviz.step.train_step import train_step
 
 BATCH = torch.ones(2, 3), torch.zeros(2, 1)
@@ -76,6 +80,54 @@ def test_parameters_that_change_places_in_the_optimizer_are_followed():
     recorder.commit(1, 0, {})
     assert history.wide("state")["0.weight"].tolist() == ["ok", "not_optimized"]
     assert history.wide("state")["1.weight"].tolist() == ["not_optimized", "ok"]
+
+
+@pytest.mark.case("L15")
+def test_frozen_left_out_and_at_rest_are_told_apart_and_a_rate_that_changes_is_followed():
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1))
+    model[1].requires_grad_(False)
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.0}]
+    step, history = train_step(model, "huber", torch.optim.SGD(groups, lr=0.1)), History()
+    recorder = Recorder(step, history)
+    state = step.init(BATCH)
+    for iteration, rate in enumerate([0.0, 0.1, 0.1, 0.0]):
+        step.optimizer.param_groups[1]["lr"] = rate
+        state = step(BATCH, state)
+        recorder.commit(iteration, 0, {})
+    states = history.wide("state")
+    assert states["0.weight"].tolist() == ["ok"] * 4
+    assert states["1.weight"].tolist() == ["frozen"] * 4
+    assert states["2.weight"].tolist() == ["not_optimized", "ok", "ok", "not_optimized"]
+    assert states["3.weight"].tolist() == ["not_optimized"] * 4
+    assert history.norms[["0.weight", "2.weight", "3.weight"]].notna().all(axis=None)
+
+
+def test_a_step_s_scale_its_skips_and_its_freezes_are_written_with_the_iteration():
+    model = nn.Linear(3, 1)
+    step, history = train_step(model, "mean_squared_error", "sgd", loss_scale="dynamic"), History()
+    recorder = Recorder(step, history)
+    state = step.init(BATCH)
+    for iteration, value in enumerate([1.0, math.inf, 1.0]):
+        model.bias.requires_grad_(iteration != 1)
+        state = step((torch.full((2, 3), value), BATCH[1]), state)
+        recorder.commit(iteration, 0, {})
+    assert history.metrics["loss_scale"].tolist() == [2**15, 2**15, 2**14]
+    assert history.metrics["skipped"].tolist() == [False, True, False]
+    assert history.wide("state")["weight"].tolist() == ["ok"] * 3
+    assert np.isfinite(history.norms["weight"]).tolist() == [True, False, True]
+    assert history.wide("state")["bias"].tolist() == ["ok", "frozen", "ok"]
+    assert history.events.to_numpy().tolist() == [[1, "frozen", "bias"], [2, "unfrozen", "bias"]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_parameters_are_described_in_their_own_dtype_and_optimized_though_the_optimizer_has_copies(dtype):
+    step, history = train_step(nn.Linear(3, 1), "huber", "sgd", policy=Policy(params=dtype)), History()
+    recorder = Recorder(step, history)
+    batch = tuple(tensor.to(dtype) for tensor in BATCH)
+    step(batch, step.init(batch))
+    recorder.commit(0, 0, {})
+    assert set(history.parameters["dtype"]) == {str(dtype).removeprefix("torch.")}
+    assert history.wide("state").loc[0].tolist() == ["ok", "ok"]
 
 
 def test_how_a_parameter_is_described():

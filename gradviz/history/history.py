@@ -94,9 +94,9 @@ class History:
 
         `stage` says when the gradient was measured: "backward" is as autograd gave it, before the optimizer. `state`
         is "ok"; "unused", no path from the loss; "frozen", ``requires_grad=False``; "not_optimized", measured but in no
-        parameter group; or "not_recorded". Numbers are missing where nothing was recorded. `std` is torch's own, with
-        n - 1 in the denominator, so it is NaN for a parameter of one entry; a NaN or infinite entry shows in the norm,
-        and the counts say which.
+        parameter group, or in one whose learning rate is 0; or "not_recorded". Numbers are missing where nothing was
+        recorded. `std` is torch's own, with n - 1 in the denominator, so it is NaN for a parameter of one entry; a NaN
+        or infinite entry shows in the norm, and the counts say which.
         """
         return self._frame("gradients", lambda rows: frames.tidy(rows, self._names))
 

@@ -209,6 +209,21 @@ def test_unused_frozen_and_not_optimized_parameters_are_told_apart_and_followed(
     assert norms["cold.weight"].isna().tolist() == [True, False, False]
 
 
+@pytest.mark.case("L13")
+def test_a_handler_that_undoes_a_freeze_is_seen_with_its_iteration():
+    model = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 1))
+    model[0].requires_grad_(False)
+
+    def undo(state):
+        if state.iteration == 5:
+            model.requires_grad_(True)
+
+    loop = gv.trainer(model, "mean_squared_error", "sgd").handle_event("iteration_started", undo)
+    loop.run([(torch.ones(2, 1), torch.zeros(2, 1))] * 7)
+    assert loop.history.wide("state")["0.weight"].tolist() == ["frozen"] * 5 + ["ok"] * 2
+    assert loop.history.events.to_numpy().tolist() == [[5, "unfrozen", "0.weight"], [5, "unfrozen", "0.bias"]]
+
+
 def test_shapes_and_dtypes_are_described_as_they_are_now():
     model = nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 1))
     loop = gv.trainer(model, "mean_squared_error", "sgd")
