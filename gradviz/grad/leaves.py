@@ -1,20 +1,19 @@
 """The leaves of a model: which tensors it is differentiated by, and what they are called.
 
-Names are torch's own, without the prefix that `torch.compile` adds. A tied parameter is one leaf, under its first
-name; its other names are aliases.
+Names are torch's own, without the prefixes of wrappers such as `torch.compile`. A tied parameter is one leaf, under its
+first name; its other names are aliases.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from gradviz.errors import ModelError
@@ -108,15 +107,16 @@ class Leaves:
         self._order: list[str] = []
         self._kind: Kind | None = None
         self._tables: list[Mapping[str, object]] = []
-        self._buffer_tables: list[Mapping[str, object]] = []
+        self._buffer_tables: list[Mapping[str, Tensor | None]] = []
+        self._paths: list[str] = []
         first_names: dict[int, str] = {}
         for path, child in walk(module):
-            path = canonical_name(path)
             self.modules.setdefault(path.rstrip("."), class_name(child))
             self.wrapper = self.wrapper or wrapper_name(child)
-            self.is_compiled = self.is_compiled or hasattr(child, "_orig_mod")
+            self.is_compiled = self.is_compiled or "_orig_mod" in child._modules
             self._tables += [child._modules, child._parameters]
             self._buffer_tables.append(child._buffers)
+            self._paths.append(path)
             self.buffers += [path + name for name, buffer in child._buffers.items() if buffer is not None]
             for name, p in child._parameters.items():
                 if p is None:
@@ -149,6 +149,13 @@ class Leaves:
         step can hide.
         """
         return self._look() != self._seen
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Every buffer as it is now, also under each further name."""
+        for path, table in zip(self._paths, self._buffer_tables, strict=True):
+            for name, buffer in table.items():
+                if buffer is not None:
+                    yield path + name, buffer
 
     def trainable(self) -> tuple[Kind, list[nn.Parameter]]:
         """What a gradient taken now is a gradient of, and the parameters it is taken by."""
@@ -213,7 +220,8 @@ def _forget(key: int, dead: weakref.ref[nn.Module]) -> None:
 def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Every module with its path (``"encoder.0."``), in declaration order, also under each further name.
 
-    Not by recursion, so that a thousand levels are fine; a module inside itself is visited once.
+    A wrapper and the module inside it have the same path. Not by recursion, so that a thousand levels are fine; a
+    module inside itself is visited once.
     """
     stack: list[tuple[str, nn.Module, frozenset[int]]] = [("", module, frozenset())]
     while stack:
@@ -221,25 +229,54 @@ def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         if id(child) in above:
             continue
         yield path, child
-        inner = above | {id(child)}
-        children = [(f"{path}{name}.", part, inner) for name, part in child._modules.items() if part is not None]
+        within = above | {id(child)}
+        inner = inner_name(child)
+        children = [
+            (path if name == inner else f"{path}{name}.", part, within)
+            for name, part in child._modules.items()
+            if part is not None
+        ]
         stack.extend(reversed(children))
 
 
-def canonical_name(name: str) -> str:
-    """A parameter's name without the prefix of `torch.compile`.
+INNER_NAMES = {
+    "OptimizedModule": "_orig_mod",
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "ActivationWrapper": "_checkpoint_wrapped_module",
+}
+"""What torch's wrappers, by the name of their class, call the module inside."""
+
+
+def inner_name(module: nn.Module) -> str | None:
+    """What one of torch's wrappers calls the module inside; None for any other module.
+
+    A subclass of theirs that holds something more beside it keeps the name as part of the path, or the two could meet.
 
     Examples
     --------
-    >>> canonical_name("_orig_mod.encoder.0._orig_mod.weight")
-    'encoder.0.weight'
+    >>> inner_name(nn.DataParallel(nn.Linear(1, 1)))
+    'module'
+    >>> inner_name(nn.ModuleDict({"module": nn.Linear(1, 1)}))
     """
-    return re.sub(r"(^|\.)_orig_mod\.", r"\1", name)
+    for kind in type(module).__mro__:
+        name = INNER_NAMES.get(kind.__name__)
+        if name is not None and kind.__module__.startswith("torch."):
+            is_alone = list(module._modules) == [name] and not module._parameters and not module._buffers
+            return name if is_alone else None
+    return None
 
 
 def class_name(module: nn.Module) -> str:
-    """The qualified name of a module's class; of the one inside, if `torch.compile` wraps it."""
-    kind = type(getattr(module, "_orig_mod", module))
+    """The qualified name of a module's class; of the one inside, where one of torch's wrappers is around it."""
+    inner = inner_name(module)
+    while inner is not None:
+        module = module.get_submodule(inner)
+        inner = inner_name(module)
+    kind = type(module)
+    if wrapper_name(module) == "FSDPModule":  # a class that fully_shard has put in the place of the model's own
+        kind = kind.__mro__[2]
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

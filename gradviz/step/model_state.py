@@ -1,22 +1,30 @@
-"""`ModelState`: a live view of a module's parameters and buffers."""
+"""`ModelState`: a live view of a module's parameters and buffers, and what of it is frozen."""
 
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
 
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from gradviz.errors import ModelError, described, nearest
-from gradviz.grad.leaves import canonical_name, leaves_of
+from gradviz.errors import FreezeError, ModelError, described, nearest
+from gradviz.grad.leaves import leaves_of, walk
+
+Which = str | Callable[[str], object]
+"""Names of parameters and buffers: a glob pattern, the path of a module, or a function of the name."""
 
 
 class ModelState(Mapping[str, Tensor]):
     """The tensors of a module by name, live: what the module holds now.
 
-    Names are torch's own, without the prefix that `torch.compile` adds. A tied parameter stands once, under its first
-    name, and is found under its others too.
+    Names are torch's own, without the prefixes of wrappers such as `torch.compile` and DistributedDataParallel. A tied
+    parameter stands once, under its first name, and is found under its others too. To `torch.utils._pytree` it is a
+    mapping: its leaves are parameters, then buffers.
 
     Examples
     --------
@@ -40,7 +48,10 @@ class ModelState(Mapping[str, Tensor]):
     @property
     def buffers(self) -> dict[str, Tensor]:
         """Tensors that are kept but not differentiated, such as running means."""
-        return {canonical_name(name): buffer for name, buffer in self.module.named_buffers()}
+        by_id: dict[int, tuple[str, Tensor]] = {}
+        for name, buffer in leaves_of(self.module).named_buffers():
+            by_id.setdefault(id(buffer), (name, buffer))
+        return dict(by_id.values())
 
     @property
     def trainable(self) -> dict[str, nn.Parameter]:
@@ -52,11 +63,134 @@ class ModelState(Mapping[str, Tensor]):
         """Parameters with ``requires_grad=False``."""
         return {name: p for name, p in self.parameters.items() if not p.requires_grad}
 
+    def freeze(self, *which: Which) -> ModelState:
+        """Keep parameters and statistics as they are, from the next step on.
+
+        Parameters get ``requires_grad=False`` and lose their gradient, so that neither weight decay nor momentum moves
+        them; the optimizer keeps its moments. A module whose buffers are frozen runs in eval mode during training, so
+        a batch norm's statistics stay, and are what it normalises by: for as long as its own parameters are frozen too,
+        or, where its buffers were frozen without its parameters, until they are unfrozen. Freezes add up.
+
+        Parameters
+        ----------
+        *which : str or callable
+            Glob patterns on names (``"*.bias"``), paths of modules (``"encoder"``: everything below), or functions of
+            a name. Names are those of parameters and buffers. Without any: everything.
+
+        Returns
+        -------
+        ModelState
+            Itself.
+
+        Raises
+        ------
+        FreezeError
+            If one of them fits no name; nothing is frozen then.
+
+        Examples
+        --------
+        >>> state = ModelState(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)))
+        >>> state.freeze("1", "*.bias")
+        ModelState of Sequential: 9 of 19 parameters trainable
+        >>> list(state.trainable)
+        ['0.weight', '2.weight']
+        """
+        matched = self._matched("freeze", which)
+        parameters = self._parameters_in(matched)
+        with _counted(self.module):
+            for p in parameters:
+                p.requires_grad = False
+                p.grad = None
+            for child, is_alone in self._owners_in(matched, parameters):
+                if is_alone:
+                    _statistics[child] = STILL
+                elif _statistics.get(child) != STILL:
+                    _statistics[child] = WITH_PARAMETERS
+        return self
+
+    def unfreeze(self, *which: Which) -> ModelState:
+        """Train parameters, and let statistics move, from the next step on.
+
+        Parameters
+        ----------
+        *which : str or callable
+            As in `freeze`. Without any: everything.
+
+        Returns
+        -------
+        ModelState
+            Itself.
+
+        Raises
+        ------
+        FreezeError
+            If one of them fits no name, or only integer parameters, which have no gradient; nothing is unfrozen then.
+
+        Examples
+        --------
+        >>> state = ModelState(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))).freeze()
+        >>> state.unfreeze("1")
+        ModelState of Sequential: 4 of 13 parameters trainable
+        """
+        matched = self._matched("unfreeze", which, differentiable=True)
+        parameters = self._parameters_in(matched)
+        with _counted(self.module):
+            for p in parameters:
+                if _is_differentiable(p):
+                    p.requires_grad = True
+            owners = self._owners_in(matched, parameters)
+            for child, _ in owners:
+                _statistics.pop(child, None)
+            held = held_still(self.module)
+            for child, is_alone in owners:
+                if is_alone and child in held:  # by its frozen parameters, though it was asked to move in spite of them
+                    _statistics[child] = MOVING
+        return self
+
+    def _matched(self, verb: str, which: tuple[Which, ...], *, differentiable: bool = False) -> set[str]:
+        """Every name that one of `which` fits, aliases too; all are looked at before anything is done."""
+        leaves = leaves_of(self.module)
+        buffers = [name for name, _ in leaves.named_buffers()]
+        names = [*leaves.parameters, *leaves.aliases, *buffers]
+        if not which:
+            return set(names)
+        matched: set[str] = set()
+        for one in which:
+            test = _test(verb, one, self.module)
+            found = {name for name in names if test(name)}
+            if not found:
+                known = [*names, *filter(None, leaves.modules)]
+                hint = nearest(one.removesuffix(".*") if isinstance(one, str) else "", known)
+                raise FreezeError(f"{verb}({_in_words(one)}) fits no parameter or buffer: {hint}.")
+            if differentiable and not found.intersection(buffers):
+                parameters = self._parameters_in(found)
+                if not any(map(_is_differentiable, parameters)):
+                    raise FreezeError(
+                        f"{verb}({_in_words(one)}) fits only parameters of {parameters[0].dtype}, which have no "
+                        "gradient: name floating or complex ones."
+                    )
+            matched |= found
+        return matched
+
+    def _parameters_in(self, matched: set[str]) -> list[nn.Parameter]:
+        leaves = leaves_of(self.module)
+        names = {leaves.aliases.get(name, name) for name in matched}
+        return [p for name, p in leaves.parameters.items() if name in names]
+
+    def _owners_in(self, matched: set[str], parameters: list[nn.Parameter]) -> list[tuple[nn.Module, bool]]:
+        """The modules that own a matched buffer, and whether none of their own parameters was matched beside it."""
+        beside = {id(p) for p in parameters}
+        return [
+            (child, not any(id(p) in beside for p in child._parameters.values()))
+            for path, child in walk(self.module)
+            if any(path + name in matched for name in child._buffers)
+        ]
+
     def __getitem__(self, name: str) -> Tensor:
         leaves = leaves_of(self.module)
         found: Tensor | None = leaves.parameters.get(leaves.aliases.get(name, name))
         if found is None:
-            found = self.buffers.get(name)
+            found = dict(leaves.named_buffers()).get(name)
         if found is None:
             raise KeyError(f"{name!r}: {nearest(name, self)}")
         return found
@@ -69,8 +203,96 @@ class ModelState(Mapping[str, Tensor]):
         return len(self.parameters) + len(self.buffers)
 
     def __repr__(self) -> str:
+        leaves = leaves_of(self.module)
+        name = leaves.model.rpartition(".")[2]
+        if leaves.is_lazy and any(map(is_lazy, leaves.parameters.values())):
+            return f"ModelState of {name}: not yet initialised"
         n_trainable, n_all = (sum(p.numel() for p in group.values()) for group in (self.trainable, self.parameters))
-        return f"ModelState of {type(self.module).__name__}: {n_trainable:,} of {n_all:,} parameters trainable"
+        return f"ModelState of {name}: {n_trainable:,} of {n_all:,} parameters trainable"
+
+
+def _test(verb: str, which: Which, module: nn.Module) -> Callable[[str], object]:
+    """Whether a name is meant, as a function of it."""
+    if isinstance(which, str):
+        return lambda name: fnmatchcase(name, which) or fnmatchcase(name, f"{which}.*")
+    if isinstance(which, nn.Module):  # callable, but not with a name
+        paths = [path.rstrip(".") for path, child in walk(module) if child is which and path]
+        instead = f"{verb}({paths[0]!r})" if paths else f"{verb}()"
+    elif callable(which):
+        return which
+    else:
+        instead = f'{verb}("encoder", "*.bias")'
+    raise FreezeError(
+        f"{verb} takes glob patterns on names, or functions of a name; got {described(which)}. Write {instead}."
+    )
+
+
+def _in_words(which: Which) -> str:
+    return repr(which) if isinstance(which, str) else getattr(which, "__name__", repr(which))
+
+
+def _is_differentiable(p: nn.Parameter) -> bool:
+    return p.dtype.is_floating_point or p.dtype.is_complex
+
+
+def _flatten(state: ModelState) -> tuple[list[Any], list[str]]:
+    return list(state.values()), list(state)
+
+
+def _flatten_with_keys(state: ModelState) -> tuple[list[tuple[pytree.KeyEntry, Any]], list[str]]:
+    return [(pytree.MappingKey(name), tensor) for name, tensor in state.items()], list(state)
+
+
+def _unflatten(leaves: Any, names: list[str]) -> dict[str, Any]:
+    return dict(zip(names, leaves, strict=True))
+
+
+pytree.register_pytree_node(ModelState, _flatten, _unflatten, flatten_with_keys_fn=_flatten_with_keys)
+
+
+STILL, WITH_PARAMETERS, MOVING = "still", "still with its parameters", "moving"
+
+_statistics: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+"""What was asked of the buffers of a module: to be still, to be so as long as its own parameters are frozen, or to move
+although they are. By module, so that every view of it knows, and because a batch norm without parameters has no
+requires_grad to tell."""
+
+_changes = 0
+
+
+def stillness() -> int:
+    """A number that grows with each freeze and unfreeze that changed which modules `training_mode` holds still."""
+    return _changes
+
+
+@contextlib.contextmanager
+def _counted(module: nn.Module) -> Iterator[None]:
+    global _changes
+    before = held_still(module)
+    yield
+    _changes += held_still(module) != before
+
+
+def held_still(module: nn.Module) -> set[nn.Module]:
+    """The modules inside that stay in eval mode during training, because they are frozen.
+
+    Those whose buffers were frozen, and wholly frozen ones with all that is inside, whoever froze them.
+    """
+    held: set[nn.Module] = set()
+    if not _statistics and all(p.requires_grad for p in module.parameters()):
+        return held
+    for child in module.modules():
+        asked = _statistics.get(child)
+        if _is_frozen(child):
+            held.update(child.modules())
+        elif asked == STILL or (asked == WITH_PARAMETERS and _is_frozen(child, recurse=False)):
+            held.add(child)
+    return {child for child in held if _statistics.get(child) != MOVING}
+
+
+def _is_frozen(module: nn.Module, *, recurse: bool = True) -> bool:
+    parameters = list(module.parameters(recurse))
+    return bool(parameters) and not any(p.requires_grad for p in parameters)
 
 
 def check_trainable(module: nn.Module) -> None:
@@ -79,27 +301,22 @@ def check_trainable(module: nn.Module) -> None:
     Raises
     ------
     ModelError
-        If it is no module, is wrapped by DDP or DataParallel, has lazy parameters, or nothing trainable.
+        If it is no module, has lazy or flattened parameters, or nothing trainable.
     """
     if not isinstance(module, nn.Module):
         raise ModelError(f"A model is a torch.nn.Module; got {described(module)}.")
-    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    if isinstance(module, wrappers):
-        kind = type(module).__name__
-        raise ModelError(
-            f"{kind} reduces gradients outside autograd.grad, which gradviz uses. Pass model.module instead."
-        )
-    parameters = list(module.parameters())
-    if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in parameters):
-        raise ModelError(
-            "A parameter has a post-accumulate-grad hook, which never fires here: gradients come from "
-            "torch.autograd.grad. Use parameter.register_hook(...) instead."
-        )
-    if any(is_lazy(p) for p in parameters):
+    parameters = dict(module.named_parameters())
+    if any(is_lazy(p) for p in parameters.values()):
         raise ModelError("The model has lazy parameters that have no shape yet. Run one batch first: model(inputs).")
-    if not any(p.requires_grad for p in parameters):
+    if any(name.rpartition(".")[2] == "_flat_param" for name in parameters):
         raise ModelError(
-            f"The model has no trainable parameter (0 of {len(parameters)}). Unfreeze some: model.requires_grad_(True)."
+            "FullyShardedDataParallel has joined the parameters into flat ones, without names and shapes of their own. "
+            "Write FullyShardedDataParallel(model, use_orig_params=True), or torch.distributed.fsdp.fully_shard(model)."
+        )
+    if not any(p.requires_grad for p in parameters.values()):
+        unfreeze = " Unfreeze some: model.requires_grad_(True), or gv.ModelState(model).unfreeze()."
+        raise ModelError(
+            f"The model has no trainable parameter (0 of {len(parameters)}).{unfreeze if parameters else ''}"
         )
 
 
@@ -107,21 +324,17 @@ def check_trainable(module: nn.Module) -> None:
 def training_mode(module: nn.Module) -> Iterator[Callable[[], None]]:
     """Put a module in train mode for a while, and every flag back as it was, on errors too.
 
-    Submodules in eval mode while the root is in train mode were put there on purpose and stay; so do wholly frozen
-    ones, whose batch-norm statistics should be as still as their weights. Yields a function that sets the flags again,
-    for when somebody else has put the whole module into eval mode.
+    Submodules in eval mode while the root is in train mode were put there on purpose and stay; so do frozen ones
+    (`held_still`), whose batch-norm statistics should be as still as their weights. Yields a function that sets the
+    flags again, for when somebody has frozen or unfrozen a part, or put the whole module into eval mode.
     """
     flags = [(child, child.training) for child in module.modules()]
     kept = [child for child, training in flags if module.training and not training]
 
     def train() -> None:
         module.train()  # the module's own train(), which may hold parts of it in eval mode
-        for child in kept:
+        for child in (*kept, *held_still(module)):
             child.training = False
-        for child, _ in flags:
-            parameters = list(child.parameters())
-            if parameters and not any(p.requires_grad for p in parameters):
-                child.eval()
 
     try:
         train()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
+import warnings
 import weakref
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrizations, parametrize
 
 import gradviz as gv
-from gradviz.grad.leaves import canonical_name, class_name, leaves_of, walk, wrapper_name
+from gradviz.grad.leaves import class_name, leaves_of, walk, wrapper_name
 
 
 def names(module: nn.Module) -> tuple[str, ...]:
@@ -202,10 +210,93 @@ def test_names_of_a_compiled_model_are_the_plain_ones_at_every_depth():
     assert set(leaves_of(whole).trainable()[0].modules) == {"0", "1", "1.0"}
 
 
-@pytest.mark.parametrize("name", ["weight", "my_orig_mod.weight", "0.old_orig_mod.weight"])
-def test_only_a_whole_prefix_of_compile_is_dropped(name):
-    assert canonical_name(name) == name
-    assert canonical_name("_orig_mod." + name) == name
+def small_net() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1)))
+
+
+def compiled(module: nn.Module) -> nn.Module:
+    wrapped: nn.Module = torch.compile(module, backend="eager")
+    return wrapped
+
+
+def sharded_1(module: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a world of one shards nothing
+        return FullyShardedDataParallel(module, device_id=torch.device("cpu"), use_orig_params=True)
+
+
+def sharded_2(module: nn.Module) -> nn.Module:
+    return fully_shard(module, mesh=init_device_mesh("cpu", (1,)))
+
+
+@contextlib.contextmanager
+def world_of_one() -> Iterator[None]:
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+WRAPPERS = [nn.DataParallel, DistributedDataParallel, sharded_1, sharded_2, checkpoint_wrapper]
+
+
+def around_a_part(wrap: Callable[[nn.Module], nn.Module]) -> nn.Module:
+    model = small_net()
+    model[1] = wrap(model[1])
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: compiled(small_net()),
+        lambda: around_a_part(compiled),
+        *[functools.partial(lambda wrap: wrap(small_net()), wrap) for wrap in WRAPPERS],
+        *[functools.partial(lambda wrap: wrap(compiled(small_net())), wrap) for wrap in WRAPPERS],
+        *[functools.partial(lambda wrap: compiled(wrap(small_net())), wrap) for wrap in WRAPPERS],
+        *[functools.partial(around_a_part, wrap) for wrap in WRAPPERS],
+    ],
+)
+def test_a_wrapped_model_has_the_names_and_the_class_of_the_plain_one(make):
+    plain = leaves_of(small_net())
+    with world_of_one():
+        wrapped = leaves_of(make())
+        assert wrapped.trainable()[0] == plain.trainable()[0]
+        assert wrapped.modules == plain.modules
+        assert wrapped.buffers == plain.buffers
+        assert [name for name, _ in wrapped.named_buffers()] == plain.buffers
+
+
+@pytest.mark.parametrize("name", ["module", "_orig_mod", "_fsdp_wrapped_module", "my_orig_mod"])
+def test_a_child_of_one_s_own_that_is_called_as_in_a_wrapper_keeps_its_name(name):
+    model = nn.ModuleDict({name: nn.Linear(1, 1)})
+    assert names(model) == (f"{name}.weight", f"{name}.bias")
+    assert names(nn.DataParallel(model)) == (f"{name}.weight", f"{name}.bias")
+    assert class_name(model) == "torch.nn.modules.container.ModuleDict"
+
+
+def test_a_wrapper_with_something_of_its_own_beside_the_model_keeps_the_two_apart():
+    class WithHead(nn.DataParallel):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__(module)
+            self.head = nn.Linear(1, 1, bias=False)
+
+    assert names(WithHead(nn.ModuleDict({"head": nn.Linear(2, 1, bias=False)}))) == (
+        "module.head.weight",
+        "head.weight",
+    )
+
+
+def test_buffers_are_those_the_module_has_now_under_every_name():
+    norm = nn.BatchNorm1d(2)
+    model = nn.Sequential(norm, norm)
+    leaves = leaves_of(model)
+    norm.running_mean = torch.full((2,), 7.0)
+    buffers = dict(leaves.named_buffers())
+    assert list(buffers) == leaves.buffers
+    assert buffers["0.running_mean"] is norm.running_mean
+    assert buffers["1.running_mean"] is norm.running_mean
 
 
 def test_a_thousand_levels_are_no_recursion_error():
