@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrizations, parametrize
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import gradviz as gv
 from gradviz.grad.leaves import class_name, leaves_of, walk, wrapper_name
@@ -231,7 +232,7 @@ def sharded_2(module: nn.Module) -> nn.Module:
 
 @contextlib.contextmanager
 def world_of_one() -> Iterator[None]:
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)  # no threads that could hang
     try:
         yield
     finally:

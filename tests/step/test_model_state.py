@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from gradviz.errors import FreezeError, ModelError
 from gradviz.step.model_state import ModelState, check_trainable, stillness, training_mode
@@ -119,7 +120,7 @@ def test_a_model_that_cannot_train_is_refused(model, words):
 
 @pytest.fixture
 def world_of_one():
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)  # no threads that could hang
     yield
     distributed.destroy_process_group()
 
