@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from gradviz.loop.events import State as State
     from gradviz.loop.loop import Loop as Loop
     from gradviz.loop.trainer import trainer as trainer
+    from gradviz.step.loss_scale import LossScale as LossScale
     from gradviz.step.model_state import ModelState as ModelState
     from gradviz.step.objective import Output as Output
-    from gradviz.step.train_step import StepState as StepState
+    from gradviz.step.precision import Policy as Policy
+    from gradviz.step.step_state import StepState as StepState
     from gradviz.step.train_step import train_step as train_step
     from gradviz.widgets.heatmap import heatmap as heatmap
 
@@ -42,10 +44,12 @@ _HOMES = {
     "Grad": "gradviz.grad.algebra",
     "History": "gradviz.history.history",
     "Loop": "gradviz.loop.loop",
+    "LossScale": "gradviz.step.loss_scale",
     "ModelState": "gradviz.step.model_state",
     "Output": "gradviz.step.objective",
+    "Policy": "gradviz.step.precision",
     "State": "gradviz.loop.events",
-    "StepState": "gradviz.step.train_step",
+    "StepState": "gradviz.step.step_state",
     "Train": "gradviz.grad.modes",
     "check_grad": "gradviz.grad.checked",
     "checked": "gradviz.grad.checked",

@@ -145,10 +145,10 @@ def _outside_inference_mode() -> contextlib.AbstractContextManager[Any]:
 def differentiate(value: Tensor, kind: Kind, parameters: Sequence[Tensor], *, create_graph: bool = False) -> Grad[Any]:
     """The gradient of a scalar by the parameters that `Leaves.trainable` gave."""
     gradients = torch.autograd.grad(value, parameters, create_graph=create_graph, allow_unused=True)
-    return Grad._from(kind, parameters, gradients if create_graph else _apart(gradients))
+    return Grad._from(kind, parameters, gradients if create_graph else apart(gradients))
 
 
-def _apart(gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+def apart(gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     """Gradients that share no memory: autograd gives one tensor for two parameters that were added, or of stride 0."""
     given = [gradient for gradient in gradients if gradient is not None and gradient.layout is torch.strided]
     places = set(map(Tensor.data_ptr, given))
@@ -178,7 +178,8 @@ _said: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 def _check_reached(value: Tensor, gradient: Grad[Any], f: Callable[..., Any]) -> None:
     """Look closer where a parameter was not reached; what was said of a function is not said again."""
-    refuse_hidden(value, gradient.unused[0])
+    if has_reentrant(value):
+        raise NothingReachedError(f"No gradient came for {gradient.unused[0]!r}. {REENTRANT}")
     try:
         said = _said.setdefault(code_of(f), set())
     except TypeError:
@@ -196,14 +197,8 @@ def _check_reached(value: Tensor, gradient: Grad[Any], f: Callable[..., Any]) ->
             )
 
 
-def refuse_hidden(value: Tensor, name: str) -> None:
-    """Refuse a graph with re-entrant checkpointing in it: autograd.grad goes around it without a word.
-
-    Raises
-    ------
-    NothingReachedError
-        If the graph of `value` has such a part; `name` is a parameter without a path.
-    """
+def has_reentrant(value: Tensor) -> bool:
+    """Whether the graph of `value` has re-entrant checkpointing in it."""
     seen: set[Any] = set()
     waiting: list[Any] = [value.grad_fn]
     while waiting:
@@ -212,5 +207,6 @@ def refuse_hidden(value: Tensor, name: str) -> None:
             continue
         seen.add(node)
         if type(node).__name__ == "CheckpointFunctionBackward":
-            raise NothingReachedError(f"No gradient came for {name!r}. {REENTRANT}")
+            return True
         waiting += [following for following, _ in node.next_functions]
+    return False

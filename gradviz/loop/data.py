@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from gradviz.errors import DataError, described
@@ -19,6 +20,8 @@ class Epochs:
     data : iterable of batches, or a callable from the epoch's index to one
     epochs : int
         How many will be asked for.
+    accumulate : int
+        Batches that an iteration takes; above 1, an epoch gives lists of so many, and the rest at its end.
 
     Raises
     ------
@@ -26,7 +29,7 @@ class Epochs:
         If `data` is neither, or an iterator that can be read only once while several epochs are wanted.
     """
 
-    def __init__(self, data: Data, epochs: int) -> None:
+    def __init__(self, data: Data, epochs: int, accumulate: int = 1) -> None:
         if not callable(data) and not isinstance(data, Iterable):
             is_dataset = hasattr(data, "__getitem__") and hasattr(data, "__len__")
             hint = (
@@ -46,12 +49,13 @@ class Epochs:
                 "or a function that makes a new one for each epoch: loop.run(lambda epoch: make_batches(), epochs=...)."
             )
         self._data = data
+        self._accumulate = accumulate
 
     def __call__(self, epoch: int) -> Iterable[Any]:
-        """The batches of an epoch."""
+        """What an epoch's iterations take: batches, or lists of them."""
         batches = self._data(epoch) if callable(self._data) and not isinstance(self._data, Iterable) else self._data
         if isinstance(batches, Iterable):
-            return batches
+            return batches if self._accumulate == 1 else Groups(batches, self._accumulate)
         raise DataError(f"data({epoch}) returned {described(batches)}; an iterable of batches is wanted.")
 
     def empty(self, epoch: int) -> DataError:
@@ -61,6 +65,28 @@ class Epochs:
         else:
             hint = "Is the data set empty, or drop_last=True with less than one batch in it?"
         return DataError(f"The data gave no batch in epoch {epoch}. {hint}")
+
+
+class Groups:
+    """Batches in lists of `size`; the last list holds what is left.
+
+    Examples
+    --------
+    >>> list(Groups([1, 2, 3], 2)), len(Groups([1, 2, 3], 2))
+    ([[1, 2], [3]], 2)
+    """
+
+    def __init__(self, batches: Iterable[Any], size: int) -> None:
+        self._batches = batches
+        self._size = size
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        batches = iter(self._batches)
+        while group := list(islice(batches, self._size)):
+            yield group
+
+    def __len__(self) -> int:
+        return -(-len(self._batches) // self._size)  # type: ignore[arg-type]
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:

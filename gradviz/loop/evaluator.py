@@ -13,6 +13,7 @@ from gradviz.loop.events import State
 from gradviz.loop.metrics import Measured, Metric, loss_metric, results
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
+from gradviz.step.precision import Policy
 from gradviz.step.step_state import StepState
 
 
@@ -79,7 +80,13 @@ def loss_metrics(objective: Objective | None) -> list[Metric]:
 
 
 @names_nearest_keyword
-def evaluator(model: nn.Module, loss_or_objective: Any = None, *, objective: Objective | None = None) -> Evaluator:
+def evaluator(
+    model: nn.Module,
+    loss_or_objective: Any = None,
+    *,
+    objective: Objective | None = None,
+    policy: Policy | None = None,
+) -> Evaluator:
     """Build an evaluation of a model.
 
     Parameters
@@ -90,6 +97,8 @@ def evaluator(model: nn.Module, loss_or_objective: Any = None, *, objective: Obj
         is not what training minimizes. Each is the mean over examples.
     objective : callable, optional
         An objective whose signature does not tell that it is one.
+    policy : Policy, optional
+        The dtypes to compute in and to give, as in training; the parameters stay as they are.
 
     Returns
     -------
@@ -97,7 +106,7 @@ def evaluator(model: nn.Module, loss_or_objective: Any = None, *, objective: Obj
 
     Raises
     ------
-    ModelError, LossError
+    ModelError, LossError, PolicyError
 
     Examples
     --------
@@ -110,4 +119,5 @@ def evaluator(model: nn.Module, loss_or_objective: Any = None, *, objective: Obj
     (['loss', 'accuracy'], 3)
     """
     given = loss_or_objective is not None or objective is not None
-    return Evaluator(EvalStep(model, as_objective(loss_or_objective, objective) if given else None))
+    evaluated_by = as_objective(loss_or_objective, objective) if given else None
+    return Evaluator(EvalStep(model, evaluated_by, None if policy is None else policy.on(model)))

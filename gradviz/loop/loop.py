@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Any, Literal
 
-from gradviz.errors import DataError, RecordingWarning, names_nearest_keyword
+from gradviz.errors import DataError, ModelError, OptimizerError, RecordingWarning, names_nearest_keyword
 from gradviz.history.history import History
+from gradviz.loop.apart import Apart
 from gradviz.loop.data import Data, Epochs, length
 from gradviz.loop.events import Control, Handler, Handlers, OnError, State, Warner
 from gradviz.loop.interrupt import InterruptGuard
@@ -20,7 +22,6 @@ from gradviz.loop.metrics import Measured, Metric, floats, loss_metric, results,
 from gradviz.loop.validation import Validation
 from gradviz.recorder import Recorder
 from gradviz.step.eval_step import EvalStep
-from gradviz.step.model_state import training_mode
 from gradviz.step.train_step import TrainStep
 
 
@@ -44,7 +45,7 @@ class Loop(Measured):
         self._warner = Warner()
         self._handlers = Handlers(on_error, self._warner)
         self._iterations_run = 0
-        self._train_mode: Callable[[], None] = lambda: None
+        self._apart: Apart | None = None
         self._metrics: dict[str, Metric] = {"loss": loss_metric()}
         self._validation: Validation | None = None
         self._guard = InterruptGuard()
@@ -125,6 +126,7 @@ class Loop(Measured):
         *,
         epochs: int = 1,
         iterations: int | None = None,
+        in_place: bool = True,
         display: Literal["auto", "live"] | None = "auto",
     ) -> State:
         """Train. Called again, it goes on from where it stands, with the next epoch.
@@ -139,6 +141,9 @@ class Loop(Measured):
             How many epochs to run now.
         iterations : int, optional
             At most so many iterations in each epoch.
+        in_place : bool
+            False leaves the model as it was; what is trained is ``state.step_state["model_state"]``, a copy, and so is
+            what the next run goes on with. The loop needs an optimizer of its own then: a name or a factory.
         display : {"auto", "live", None}
             ``"auto"`` and ``"live"`` show the run while it trains, in a notebook; None shows nothing.
 
@@ -149,22 +154,27 @@ class Loop(Measured):
 
         Raises
         ------
-        DataError, ModelError, LossError
-            Before anything has moved, if the data, the model or the loss cannot be trained.
+        DataError, ModelError, LossError, OptimizerError
+            Before anything has moved, if the data, the model or the loss cannot be trained, or not so.
+        StateTypeError
+            If a leaf of the step state changes its type, unless ``strict=False``; see `train_step`.
         KeyboardInterrupt
             After Ctrl-C, once the iteration is finished and recorded; a second Ctrl-C stops at once.
         """
         epochs, iterations = _count("epochs", epochs), None if iterations is None else _count("iterations", iterations)
-        source = Epochs(data, epochs)
+        source = Epochs(data, epochs, self._step.accumulate)
         if display not in ("auto", "live", None):
             raise ValueError(f'display is "auto", "live" or None; got {display!r}.')
+        self._check_in_place(in_place)
         if epochs == 0 or iterations == 0:
             return self.state
         with InterruptGuard() as guard:
             self._guard = guard
             with ExitStack() as stack:
+                if not in_place:
+                    stack.enter_context(self._apart_from_the_model())
                 first = self._prepare(source, iterations)
-                self._train_mode = stack.enter_context(training_mode(self._step.model))
+                stack.enter_context(self._step.training())
                 stack.callback(self._end)
                 self._begin(epochs, first[1])
                 self._show(display)
@@ -203,6 +213,7 @@ class Loop(Measured):
         batches = source(self.state.epoch)
         planned = length(batches, iterations)
         if self.state.step_state:  # tried before; the iterator is made after the handlers, as in every later epoch
+            self._step.expect_anew()
             return batches, planned
         iterator = iter(batches)
         try:
@@ -211,6 +222,29 @@ class Loop(Measured):
             raise source.empty(self.state.epoch) from None
         self.state.step_state = self._step.init(batch)
         return chain([batch], iterator), planned
+
+    def _check_in_place(self, in_place: bool) -> None:
+        if in_place and self._apart is not None:
+            raise ModelError(
+                "This loop trained apart from its model before, and the model has none of it. Go on with "
+                "run(in_place=False), or make a trainer of the copy: state.step_state['model_state'].module."
+            )
+        if not in_place and not self._step.owns_optimizer:
+            kind = type(self._step.optimizer).__name__
+            raise OptimizerError(
+                f"run(in_place=False) leaves your model as it is, and so it must your {kind}. Give the trainer a "
+                f"factory instead: functools.partial(torch.optim.{kind}, ...)."
+            )
+
+    @contextlib.contextmanager
+    def _apart_from_the_model(self) -> Iterator[None]:
+        self._apart = self._apart or Apart(self._step.model)
+        try:
+            with self._apart.lent():
+                yield
+        finally:
+            if self.state.step_state:
+                self.state.step_state["model_state"] = self._apart.model_state
 
     def _begin(self, epochs: int, planned: int | None) -> None:
         """Say that training begins, and how far it will go."""
@@ -277,8 +311,6 @@ class Loop(Measured):
         control = self._handlers.fire("iteration_started", state)
         if control is not None:
             return control
-        if not self._step.model.training:  # a handler that validates may leave it so
-            self._train_mode()
         try:
             state.step_state = self._step(batch, state.step_state)
         except Exception as error:

@@ -10,6 +10,7 @@ from gradviz.errors import names_nearest_keyword
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
 from gradviz.step.objective import Objective, as_objective
+from gradviz.step.precision import Policy
 from gradviz.step.train_step import TrainStep
 
 
@@ -20,26 +21,22 @@ def trainer(
     optimizer: Any,
     *,
     objective: Objective | None = None,
+    loss_scale: Any = "identity",
+    policy: Policy | None = None,
     keep_gradients: bool = False,
+    accumulate: int = 1,
+    clip: float | tuple[str, float] | None = None,
+    strict: bool = True,
+    seed: int | None = None,
     on_error: OnError = "raise",
 ) -> Loop:
     """Build a training loop that records every gradient.
 
     Parameters
     ----------
-    model : torch.nn.Module
-        Trained in place, exactly as plain torch would.
-    loss : str or callable
-        A name such as ``"cross_entropy"`` (`gradviz.step.losses` lists them, and what each takes: binary ones take
-        logits), a function or module of ``(prediction, targets)``, or an objective of
-        ``(forward, model_state, inputs, targets)`` that returns ``(loss, output)``.
-    optimizer : str, callable or torch.optim.Optimizer
-        A name such as ``"adam"`` (torch's defaults), a factory such as ``partial(torch.optim.SGD, lr=0.1)``, or an
-        optimizer over the model's parameters.
-    objective : callable, optional
-        An objective whose signature does not tell that it is one; then `loss` is None.
-    keep_gradients : bool
-        Keep each step's gradients in the step state, for metrics and handlers.
+    model, loss, optimizer, objective, loss_scale, policy, keep_gradients, accumulate, clip, strict, seed
+        As `train_step` has them: it says what each takes, and what an objective is. With ``accumulate=k`` an iteration
+        takes k batches of the data, and the last of an epoch what is left.
     on_error : {"raise", "warn"}
         What an error in one of your own handlers or metrics does: end the run, named with event and iteration, or
         warn and go on.
@@ -50,7 +47,7 @@ def trainer(
 
     Raises
     ------
-    ModelError, LossError, OptimizerError, UnknownKeywordError
+    ModelError, LossError, OptimizerError, PolicyError, LossScaleError, UnknownKeywordError
         Before anything has moved.
 
     Examples
@@ -68,5 +65,16 @@ def trainer(
     """
     if on_error not in ("raise", "warn"):
         raise ValueError(f'on_error is "raise" or "warn"; got {on_error!r}.')
-    step = TrainStep(model, as_objective(loss, objective), optimizer, keep_gradients=keep_gradients)
+    step = TrainStep(
+        model,
+        as_objective(loss, objective),
+        optimizer,
+        loss_scale=loss_scale,
+        policy=policy,
+        keep_gradients=keep_gradients,
+        accumulate=accumulate,
+        clip=clip,
+        strict=strict,
+        seed=seed,
+    )
     return Loop(step, on_error=on_error)

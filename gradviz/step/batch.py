@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils import _pytree as pytree
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gradviz.errors import DataError, InputCastWarning, described
@@ -23,6 +25,21 @@ class Batch(NamedTuple):
 
     inputs: Any
     targets: Any
+
+
+class Parts(tuple[Any, ...]):
+    """Targets or predictions of micro-batches that do not fit together."""
+
+    __slots__ = ()
+
+
+pytree.register_pytree_node(
+    Parts,
+    lambda parts: (list(parts), None),
+    lambda values, _: Parts(values),
+    serialized_type_name="gradviz.Parts",
+    flatten_with_keys_fn=lambda parts: ([(pytree.SequenceKey(i), part) for i, part in enumerate(parts)], None),
+)
 
 
 def as_batch(batch: Any) -> Batch:
@@ -45,26 +62,32 @@ def as_batch(batch: Any) -> Batch:
 
 
 class InputCast:
-    """Moves batches to the model's device and floating inputs to its dtype; integers are never cast."""
+    """Moves batches to the model's device and floating inputs to its dtype; integers are never cast.
 
-    def __init__(self) -> None:
-        self._said = False
+    Parameters
+    ----------
+    asked_for : bool
+        Whether the user has named that dtype, so that there is nothing to say.
+    """
 
-    def __call__(self, batch: Batch, like: Tensor) -> Batch:
-        """The batch where `like` is, its floating inputs as wide."""
+    def __init__(self, asked_for: bool = False) -> None:
+        self._said = asked_for
+
+    def __call__(self, batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
+        """The batch on a device, its floating inputs of a dtype."""
 
         def to_model(leaf: Any) -> Any:
             leaf = self._as_tensor(leaf)
             if not isinstance(leaf, Tensor):
                 return leaf
-            if leaf.is_floating_point() and like.is_floating_point() and leaf.dtype != like.dtype:
-                self._say(leaf.dtype, like.dtype)
-                return leaf.to(like.device, like.dtype, non_blocking=True)
-            return leaf.to(like.device, non_blocking=True)
+            if leaf.is_floating_point() and dtype.is_floating_point and leaf.dtype != dtype:
+                self._say(leaf.dtype, dtype)
+                return leaf.to(device, dtype, non_blocking=True)
+            return leaf.to(device, non_blocking=True)
 
         def to_device(leaf: Any) -> Any:
             leaf = self._as_tensor(leaf)
-            return leaf.to(like.device, non_blocking=True) if isinstance(leaf, Tensor) else leaf
+            return leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf
 
         return Batch(map_leaves(to_model, batch.inputs), map_leaves(to_device, batch.targets))
 
@@ -78,6 +101,31 @@ class InputCast:
             warnings.warn(
                 f"Inputs of {came} are cast to the model's {wanted} (said once).", InputCastWarning, stacklevel=2
             )
+
+
+def as_group(batches: Any, accumulate: int) -> list[Batch]:
+    """The micro-batches of a step: one batch, or a list of up to `accumulate`.
+
+    Raises
+    ------
+    DataError
+        If it is not a list of so many pairs.
+    """
+    if accumulate == 1:
+        return [as_batch(batches)]
+    if isinstance(batches, list) and 0 < len(batches) <= accumulate:
+        with contextlib.suppress(DataError):
+            return [as_batch(batch) for batch in batches]
+    came = described(batches) + (f" of {len(batches)}" if isinstance(batches, tuple | list) else "")
+    raise DataError(
+        f"With accumulate={accumulate} a step takes a list of 1 to {accumulate} batches, each a pair (inputs, "
+        f"targets); got {came}. Write step([batch_1, batch_2, ...], state); a loop puts them together by itself."
+    )
+
+
+def tensors_of(*values: Any) -> list[Tensor]:
+    """The tensors among the leaves of some values."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
@@ -108,21 +156,20 @@ def in_words(batch: Batch) -> str:
     """
     parts = []
     for name, value in zip(batch._fields, batch, strict=True):
-        leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-        shapes = [f"{tuple(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}" for leaf in leaves]
+        shapes = [f"{tuple(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}" for leaf in tensors_of(value)]
         parts.append(f"{name} {', '.join(shapes) or described(value)}")
     return "; ".join(parts)
 
 
 def batch_size(*values: Any) -> int:
-    """Length of the first axis of the first tensor found; 1 if there is none.
+    """Length of the first axis of the first tensor found, of all `Parts` together; 1 if there is none.
 
     Examples
     --------
     >>> batch_size(torch.zeros(5, 2)), batch_size({"ids": torch.zeros(3)}), batch_size(torch.tensor(1.0))
     (5, 3, 1)
     """
-    for leaf in tree_leaves(values):
-        if isinstance(leaf, Tensor) and leaf.ndim:
-            return leaf.shape[0]
-    return 1
+    for value in values:
+        if isinstance(value, Parts):
+            return sum(map(batch_size, value))
+    return next((leaf.shape[0] for leaf in tensors_of(values) if leaf.ndim), 1)

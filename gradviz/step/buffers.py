@@ -30,6 +30,13 @@ class Buffers:
             self._laid_out[id(fresh)] = fresh
             child._buffers[name] = fresh
 
+    def restore(self) -> None:
+        """Leave the module as the step found it: a pass has failed."""
+        for (child, name), own in self._own.items():
+            with torch.no_grad():
+                own.copy_(self._values[child, name])
+            child._buffers[name] = own
+
     def settle(self, kept: Mapping[tuple[nn.Module, str], Tensor]) -> None:
         """Leave the module with the buffers of the pass that is kept."""
         for (child, name), tensor in kept.items():

@@ -7,17 +7,18 @@ it here, so there is no second code path.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from gradviz.errors import LossError, described, nearest
-from gradviz.step.batch import call, is_several
 from gradviz.step.buffers import Buffers, BuffersAfter
 from gradviz.step.losses import LOSSES
 from gradviz.step.model_state import ModelState
+from gradviz.step.precision import Precision
 
 OBJECTIVE_FORM = """def objective(forward, model_state, inputs, targets):
     output = forward(model_state, inputs)
@@ -39,8 +40,9 @@ class Forward:
     copied each step for nothing.
     """
 
-    def __init__(self, model_state: ModelState, *, may_repeat: bool) -> None:
+    def __init__(self, model_state: ModelState, precision: Precision, *, may_repeat: bool) -> None:
         self._model_state = model_state
+        self._precision = precision
         self._buffers = Buffers(model_state.module) if may_repeat else None
         self._latest: BuffersAfter | None = None
 
@@ -52,11 +54,16 @@ class Forward:
         module = self._model_state.module
         self._latest = BuffersAfter(self._model_state)
         if isinstance(model_state, ModelState) and model_state.module is module:
-            return Output(call(module, inputs), self._latest)
+            return Output(self._precision(module, inputs), self._latest)
         # Other tensors than the module's own: it moves the buffers that it was given.
         tensors = dict(model_state)
-        prediction = _call_with(module, tensors, inputs)
+        prediction = self._precision(module, inputs, tensors)
         return Output(prediction, {name: tensors[name] for name in self._model_state.buffers if name in tensors})
+
+    def abandon(self) -> None:
+        """The objective has failed: no copy stays in a buffer's place."""
+        if self._buffers is not None:
+            self._buffers.restore()
 
     def settle(self, output: Output) -> None:
         """Leave the buffers as they were after `output`'s forward pass; only once backward is over."""
@@ -77,26 +84,47 @@ class Forward:
                         live[name].copy_(value)
 
 
-def _call_with(module: nn.Module, tensors: dict[str, Tensor], inputs: Any) -> Any:
-    if isinstance(inputs, Mapping):
-        return torch.func.functional_call(module, tensors, (), dict(inputs))
-    return torch.func.functional_call(module, tensors, tuple(inputs) if is_several(inputs) else (inputs,))
-
-
 Objective = Callable[[Forward, ModelState, Any, Any], tuple[Tensor, Output]]
 
 
 class WrappedLoss:
     """A loss `(prediction, targets) -> scalar` in the form of an objective."""
 
-    def __init__(self, loss: Callable[[Any, Any], Tensor], name: str) -> None:
+    def __init__(self, loss: Callable[..., Tensor], name: str) -> None:
         self.loss = loss
         self.name = name
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """Losses that are modules, and may have buffers."""
+        losses = self.loss.losses if isinstance(self.loss, WeightedSum) else [self.loss]
+        return [loss for loss in losses if isinstance(loss, nn.Module)]
 
     def __call__(self, forward: Forward, model_state: ModelState, inputs: Any, targets: Any) -> tuple[Tensor, Output]:
         """The loss of one forward pass, and its output."""
         output = forward(model_state, inputs)
         return self.loss(output.prediction, targets), output
+
+
+class WeightedSum:
+    """Several losses, one for each of a model's outputs: the i-th takes the i-th prediction and the i-th targets."""
+
+    def __init__(self, parts: Sequence[tuple[WrappedLoss, float]]) -> None:
+        self.losses = [part.loss for part, _ in parts]
+        self._names = [part.name for part, _ in parts]
+        self._weights = [weight for _, weight in parts]
+
+    def __call__(self, prediction: Any, targets: Any) -> Tensor:
+        """The weighted sum; the weights are not normalised."""
+        for what, values in (("predictions", prediction), ("targets", targets)):
+            if not isinstance(values, tuple | list) or len(values) != len(self.losses):
+                came = described(values) + (f" of {len(values)}" if isinstance(values, tuple | list) else "")
+                raise LossError(
+                    f"{len(self.losses)} losses ({', '.join(self._names)}) take a tuple of as many {what}; got {came}."
+                )
+        parts = zip(self.losses, self._weights, prediction, targets, strict=True)
+        total: Tensor = sum(weight * loss(output, target) for loss, weight, output, target in parts)  # type: ignore[assignment]
+        return total
 
 
 def as_objective(loss: Any, objective: Objective | None = None) -> Objective:
@@ -124,12 +152,31 @@ def as_objective(loss: Any, objective: Objective | None = None) -> Objective:
         return WrappedLoss(loss, type(loss).__name__)
     if isinstance(loss, type) and issubclass(loss, nn.Module):
         raise LossError(f"{loss.__name__} is the class of a loss; make one: {loss.__name__}().")
+    if isinstance(loss, list | tuple):
+        return WrappedLoss(_weighted_sum(loss), "the weighted sum of losses")
     if not callable(loss):
         raise LossError(
             f"A loss is a name, a function of (prediction, targets) or a loss module; got {described(loss)}. "
             'Write "cross_entropy" or torch.nn.functional.cross_entropy.'
         )
     return _by_arity(loss)
+
+
+def _weighted_sum(parts: Sequence[Any]) -> WeightedSum:
+    wrapped = []
+    for part in parts:
+        loss, weight = part if isinstance(part, tuple | list) and len(part) == 2 else (None, None)
+        is_weight = isinstance(weight, int | float) and math.isfinite(weight)
+        one = as_objective(loss) if is_weight else None
+        if not isinstance(one, WrappedLoss) or not isinstance(weight, int | float):
+            raise LossError(
+                f"Several losses are a list of (loss, weight), one for each output; {part!r} is no such pair. Write "
+                '[("cross_entropy", 1.0), ("mean_squared_error", 0.5)].'
+            )
+        wrapped.append((one, float(weight)))
+    if not wrapped:
+        raise LossError("The list of losses is empty; write [(loss, weight), ...], one pair for each output.")
+    return WeightedSum(wrapped)
 
 
 def _by_arity(function: Callable[..., Any]) -> Objective:
@@ -154,8 +201,8 @@ def _by_arity(function: Callable[..., Any]) -> Objective:
     )
 
 
-def checked(result: Any, objective: Objective) -> tuple[Tensor, Output]:
-    """Check what an objective returned.
+def checked(result: Any, objective: Objective, *, graph: bool = True) -> tuple[Tensor, Output]:
+    """Check what an objective returned; an evaluation asks for no graph.
 
     Raises
     ------
@@ -177,7 +224,7 @@ def checked(result: Any, objective: Objective) -> tuple[Tensor, Output]:
         raise LossError(f"{name} returned a loss of shape {tuple(loss.shape)}; a scalar is wanted. {hint}")
     if not loss.is_floating_point():
         raise LossError(f"{name} returned a loss of {loss.dtype}; a floating scalar is wanted, to differentiate.")
-    if not loss.requires_grad:
+    if graph and not loss.requires_grad:
         raise LossError(
             f"The loss of {name} does not depend on any trainable parameter: it has no graph. Was it detached, "
             "computed under torch.no_grad(), or are the layers it uses frozen?"

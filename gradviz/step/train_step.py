@@ -1,48 +1,64 @@
 """One iteration: objective -> gradients -> optimizer.
 
-Gradients come from `torch.autograd.grad`; a parameter's `.grad` is written for the optimizer's step only. What the
-step gives is what plain torch gives, to the bit.
+What the step gives is what plain torch gives, to the bit. A parameter's ``.grad`` is written for the optimizer's step
+only, unless a wrapper or a hook needs backward() (see `gradviz.step.gradients`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import operator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import optimizer as registry
 
-from gradviz.errors import LossError, NoSuchFieldError, described, names_nearest_keyword, nearest
+from gradviz.errors import LossError, LossScaleWarning, OptimizerError, names_nearest_keyword
 from gradviz.grad.algebra import Grad
-from gradviz.grad.autodiff import differentiate, refuse_hidden
-from gradviz.grad.leaves import leaves_of
-from gradviz.step.batch import Batch, InputCast, as_batch, in_words, map_leaves
+from gradviz.grad.leaves import Leaves, leaves_of
+from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves, tensors_of
+from gradviz.step.clip import as_clip
+from gradviz.step.evaluation import Evaluation, Evaluator
+from gradviz.step.fixed_point import FixedPoint
+from gradviz.step.gradients import ReentrantCheckpoint, without_hooks
+from gradviz.step.loss_scale import as_loss_scale, first_nonfinite, scale_used
+from gradviz.step.mask import Mask
+from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
-from gradviz.step.objective import Forward, Objective, Output, WrappedLoss, as_objective, checked
+from gradviz.step.objective import Objective, WrappedLoss, as_objective
 from gradviz.step.optimizers import OptimizerState, build_optimizer
+from gradviz.step.precision import Policy
+from gradviz.step.random_stream import RandomStream
+from gradviz.step.step_state import StepState, detached, joined, zeros
+from gradviz.step.surrogate import keeps, needs_closure, template
 from gradviz.step.untouched import untouched
 
 Observer = Callable[[str, Grad[Any]], None]
 """Called with the stage ("backward") and the gradients, between backward and the optimizer."""
 
 
-class StepState(dict[str, Any]):
-    """What a step leaves behind, by key or attribute.
+@dataclass(frozen=True)
+class Report:
+    """What a step did besides its state.
 
-    Keys: `i` (steps taken, 0-dim int64), `y_true`, `y_pred`, `loss` (this batch's, detached), `model_state` and
-    `optimizer_state` (live), and `gradients` only with ``keep_gradients=True``: absent otherwise.
+    Attributes
+    ----------
+    loss_scale : float
+        What the loss was multiplied by.
+    skipped : bool
+        Whether the optimizer was left out, because a gradient was not finite.
+    frozen, unfrozen : tuples of parameter names
+        What was frozen and unfrozen since the step before.
     """
 
-    def __repr__(self) -> str:
-        parts = [f"{name}: {_brief(value)}" for name, value in self.items()]
-        return "StepState\n" + "\n".join(f"  {part}" for part in parts)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self:
-            return self[name]
-        hint = " Pass keep_gradients=True to train_step or trainer." if name == "gradients" else ""
-        raise NoSuchFieldError(f"The step state has no field {name!r}: {nearest(name, self)}.{hint}")
+    loss_scale: float = 1.0
+    skipped: bool = False
+    frozen: tuple[str, ...] = ()
+    unfrozen: tuple[str, ...] = ()
 
 
 class TrainStep:
@@ -51,27 +67,69 @@ class TrainStep:
     Made by `train_step`.
     """
 
-    def __init__(self, model: nn.Module, objective: Objective, optimizer: Any, *, keep_gradients: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        optimizer: Any,
+        *,
+        loss_scale: Any = "identity",
+        policy: Policy | None = None,
+        keep_gradients: bool = False,
+        accumulate: int = 1,
+        clip: Any = None,
+        strict: bool = True,
+        seed: int | None = None,
+    ) -> None:
         check_trainable(model)
         self.model = model
         self.objective = objective
         self.model_state = ModelState(model)
-        # All parameters from the start: one that is unfrozen later trains on without a new optimizer.
-        self.optimizer = build_optimizer(optimizer, self.model_state.parameters.values())
+        self.loss_scale = as_loss_scale(loss_scale)
+        self.accumulate = _count("accumulate", accumulate)
+        self.owns_optimizer = not isinstance(optimizer, torch.optim.Optimizer)
         self.keep_gradients = keep_gradients
         self.observe: Observer | None = None
-        self._cast = InputCast()
-        self._unused: tuple[str, ...] = ()
+        self.report = Report()
+        self._clip = as_clip(clip)
+        self._strict = strict
+        self._stream = None if seed is None else RandomStream(model, seed)
+        self.precision = (policy or Policy()).on(model)
+        with self.precision.converted() as before_rounding:
+            parameters = self.model_state.parameters
+            self.masters = Masters(parameters, before_rounding)
+            # All parameters from the start: one that is unfrozen later trains on without a new optimizer.
+            own = [p for p in parameters.values() if self.masters.of(p) is not p]
+            self.optimizer = build_optimizer(optimizer, self.masters.optimized, own=own)
+            self._evaluate = Evaluator(model, objective, self.precision, self.masters, self.loss_scale)
+            self._needs_closure = needs_closure(self.optimizer)
+            if self._needs_closure and self._evaluate.may_skip:
+                raise OptimizerError(
+                    f"{type(self.optimizer).__name__} evaluates the loss several times in a step, which a loss scale "
+                    'that skips steps cannot undo. Write loss_scale="identity", or take another optimizer.'
+                )
+        self._mask = Mask(self.masters, self.optimizer)
+        self._cast = InputCast(asked_for=policy is not None)
+        self._train: Callable[[], None] | None = None
+        self._expected: FixedPoint | None = None
+        self._reached: frozenset[str] = frozenset()
+        self._learned: dict[Tensor, dict[str, Any]] = {}
+        self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, self._learned)
+        self._skipped_in_a_row = 0
+        self._warned = False
+
+    # Before the first step -------------------------------------------------------------------------------------
 
     def init(self, batch: Any) -> StepState:
-        """The state before the first step, in the shapes and dtypes a step produces.
+        """The state before the first step, in the structure, shapes and dtypes a step produces.
 
-        One forward and one backward pass are tried, and parameters, buffers, optimizer and random streams left as
-        they began: what is wrong with the model, the objective or the batch shows before anything has moved.
+        One forward and one backward pass are tried, and the optimizer on zeros in its parameters' places; parameters,
+        buffers, optimizer and random streams end as they began. What is wrong with the model, the objective or the
+        batch shows before anything has moved, and the types of the state are learned, not guessed.
 
         Parameters
         ----------
-        batch : pair of (inputs, targets)
+        batch : pair of (inputs, targets), or with ``accumulate=k`` a list of up to k of them
 
         Raises
         ------
@@ -79,124 +137,313 @@ class TrainStep:
             If the batch is no pair, nothing is trainable, or the objective returns no differentiable scalar.
         """
         check_trainable(self.model)
-        batch = self._cast(as_batch(batch), next(iter(self.model_state.parameters.values())))
+        group = self._group(batch)
         try:
-            return self._try_out(batch)
+            try:
+                return self._try_out(group)
+            except ReentrantCheckpoint:
+                self._evaluate.taking.reentrant = True
+                return self._try_out(group)
         except Exception as error:
-            error.add_note(f"In a trial step, before anything moved, on a batch of {in_words(batch)}.")
+            error.add_note(f"In a trial step, before anything moved, on a batch of {in_words(group[0])}.{_hint(group)}")
             raise
 
-    def _try_out(self, batch: Batch) -> StepState:
-        loss_modules = [self.objective.loss] if isinstance(self.objective, WrappedLoss) else []
-        modules = [self.model, *(module for module in loss_modules if isinstance(module, nn.Module))]
-        with untouched(*modules), torch.enable_grad(), self._in_training_mode():
-            loss, output, _ = self._objective(batch)
-            grad = differentiate(loss, *leaves_of(self.model).trainable())
-            if grad.unused:
-                refuse_hidden(loss, grad.unused[0])
-            if len(grad.unused) == len(grad):
-                raise LossError("The loss reaches none of the trainable parameters.")
-            state = StepState(
-                i=torch.tensor(0),
-                y_true=map_leaves(_zeros, batch.targets),
-                y_pred=map_leaves(_zeros, output.prediction),
-                loss=_zeros(loss),
-                model_state=self.model_state,
-                optimizer_state=OptimizerState(self.optimizer, self.model_state),
-            )
-            if self.keep_gradients:
-                zeros = {name: None if g is None else _zeros(g) for name, g in grad.given.items()}
-                state["gradients"] = Grad(self.model, zeros)
+    def _try_out(self, group: list[Batch]) -> StepState:
+        loss_modules = self.objective.modules if isinstance(self.objective, WrappedLoss) else []
+        leaves = leaves_of(self.model)
+        _, trainable = leaves.trainable()
+        # DDP wants every process in every pass that it sees; what it wraps gives the same types.
+        inside = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
+        scale_state = self.loss_scale.init()
+        with (
+            untouched(self.model, *loss_modules),
+            torch.enable_grad(),
+            self._in_training_mode(leaves),
+            without_hooks(trainable),
+        ):
+            tried = self._evaluate(group, scale_state, ModelState(inside))
+        gradient = tried.gradient
+        self._reached = frozenset(gradient) - frozenset(gradient.unused)
+        if not self._reached:
+            raise LossError("The loss reaches none of the trainable parameters.")
+        names = self._optimized_by_name()
+        self._learned = template(self.optimizer, [names[name] for name in self._reached])
+        self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, self._learned)
+        state = StepState(
+            i=torch.tensor(0),
+            y_true=map_leaves(zeros, joined([batch.targets for batch in group])),
+            y_pred=map_leaves(zeros, tried.prediction),
+            loss=zeros(tried.loss),
+            model_state=self.model_state,
+            optimizer_state=self._optimizer_state,
+            loss_scale_state=scale_state,
+        )
+        if self.keep_gradients:
+            state["gradients"] = map_leaves(zeros, gradient)
+        self._mask.look(leaves)
+        self._hold(state, tried)
         return state
+
+    # A step ----------------------------------------------------------------------------------------------------
 
     def __call__(self, batch: Any, state: StepState) -> StepState:
         """One step.
 
         Parameters
         ----------
-        batch : pair of (inputs, targets)
+        batch : pair of (inputs, targets), or with ``accumulate=k`` a list of up to k of them
         state : StepState
             From `init` or the step before. Keys a handler has put into it are kept.
+
+        Raises
+        ------
+        StateTypeError
+            With ``strict=True``, if a leaf of the state changes its dtype, shape or structure.
         """
+        group = self._group(batch)
         leaves = leaves_of(self.model)
-        parameters = leaves.parameters
-        kind, trainable = leaves.trainable()
-        if not trainable:
+        if not leaves.trainable()[1]:
             check_trainable(self.model)
-        batch = self._cast(as_batch(batch), next(iter(parameters.values())))
+        is_new_mask = self._mask.look(leaves)
+        if self._train is not None and (is_new_mask or not self.model.training):
+            self._train()  # a handler that validates may have left the model in eval mode
+        self.masters.refresh()
         torch.clear_autocast_cache()  # or autocast around the run goes on with old weights
-        with torch.enable_grad(), self._in_training_mode():
-            loss, output, forward = self._objective(batch)
-            # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
-            # parameters keep none, so that neither momentum nor weight decay moves them.
-            for p in parameters.values():
-                p.grad = None
-            grad = differentiate(loss, kind, trainable)
-            forward.settle(output)
-        if grad.unused and grad.unused != self._unused:
-            refuse_hidden(loss, grad.unused[0])
-            self._unused = grad.unused
-        if self.observe is not None:
-            self.observe("backward", grad)
-        for p, gradient in zip(trainable, _as_accumulated(trainable, grad.given.values()), strict=True):
-            p.grad = gradient.clone() if gradient is not None and self._may_be_rewritten() else gradient
-        self.optimizer.step()
+        scale_state, iteration = state["loss_scale_state"], int(state["i"])
+        with self._stream or contextlib.nullcontext():
+            take = self._minimize if self._needs_closure else self._descend
+            tried = take(group, scale_state, iteration, leaves)
+        self.masters.hand_down()
+        for p in [p for p in self._learned if keeps(self.optimizer.state, p)]:
+            del self._learned[p]  # there is the real state now
+        self.report = Report(scale_used(self.loss_scale, scale_state), not tried.is_finite, *self._mask.changes())
+        self._watch_skips(tried, iteration)
         new = StepState(state)
         new.update(
-            i=state["i"] + 1, y_true=batch.targets, y_pred=map_leaves(_detached, output.prediction), loss=loss.detach()
+            i=state["i"] + 1,
+            y_true=map_leaves(detached, joined([batch.targets for batch in group])),
+            y_pred=tried.prediction,
+            loss=tried.loss,
+            model_state=self.model_state,
+            optimizer_state=self._optimizer_state,
+            loss_scale_state=tried.loss_scale_state,
         )
         if self.keep_gradients:
-            new["gradients"] = grad
+            new["gradients"] = tried.gradient
+        reached = self._reached.union(tried.gradient).difference(tried.gradient.unused)
+        if is_new_mask or reached != self._reached or self._expected is None:
+            self._reached = reached
+            self._hold(new, tried)
+        else:
+            self._expected.check(new, iteration, leaves.trainable()[0], leaves.parameters.values())
         return new
 
-    def _objective(self, batch: Batch) -> tuple[Tensor, Output, Forward]:
-        forward = Forward(self.model_state, may_repeat=not isinstance(self.objective, WrappedLoss))
-        result = self.objective(forward, self.model_state, batch.inputs, batch.targets)
-        return *checked(result, self.objective), forward
+    def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, leaves: Leaves) -> Evaluation:
+        """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
+        with torch.enable_grad(), self._in_training_mode(leaves):
+            tried = self._evaluate(group, scale_state, self.model_state, self._expected, iteration)
+        self._show(tried.gradient)
+        if tried.is_finite:
+            self._hand_over(tried.gradient, leaves)
+            self.optimizer.step()
+        return tried
+
+    def _minimize(self, group: Sequence[Batch], scale_state: Any, iteration: int, leaves: Leaves) -> Evaluation:
+        """An optimizer that evaluates the loss itself, as LBFGS does: what the first evaluation gave is the step's."""
+        first: list[Evaluation] = []
+        held = [p for parameters in self.optimizer.param_groups for p in parameters["params"]]
+        unmoved: list[tuple[Tensor, Tensor]] = []
+
+        def closure() -> Tensor:
+            self.masters.hand_down()
+            with torch.enable_grad(), self._in_training_mode(leaves):
+                tried = self._evaluate(group, scale_state, self.model_state, self._expected, iteration)
+            self._hand_over(tried.gradient, leaves)
+            if not first:
+                first.append(tried)
+                self._show(tried.gradient)
+                unmoved.extend((p, p.detach().clone()) for p in held if p.grad is None)
+            return tried.loss
+
+        self.optimizer.step(closure)  # type: ignore[arg-type]
+        if not first:
+            raise OptimizerError(f"{type(self.optimizer).__name__}.step(closure) never called its closure.")
+        with torch.no_grad():
+            for p, value in unmoved:  # directions of earlier steps would move what is frozen or unused now
+                p.copy_(value)
+        return first[0]
+
+    def _show(self, gradient: Grad[Any]) -> None:
+        if self.observe is not None:
+            self.observe("backward", gradient)
+
+    def _hand_over(self, gradient: Grad[Any], leaves: Leaves) -> None:
+        """Give the optimizer its gradients: clipped, and None where no path led to a parameter."""
+        clipped = gradient if self._clip is None else self._clip(gradient)
+        copies = clipped is gradient and self._may_be_rewritten()
+        targets = self.masters.of_all(leaves.trainable()[1])
+        for target, given in zip(targets, _as_accumulated(targets, clipped.given.values()), strict=True):
+            target.grad = given.clone() if given is not None and copies else given
 
     def _may_be_rewritten(self) -> bool:
         """Whether kept gradients need copies: torch's own optimizers leave them alone, a hook may clip them."""
         if not self.keep_gradients:
             return False
-        hooked = bool(self.optimizer._optimizer_step_pre_hooks)
-        return hooked or not type(self.optimizer).__module__.startswith("torch.optim")
+        hooked = self.optimizer._optimizer_step_pre_hooks or registry._global_optimizer_pre_hooks
+        return bool(hooked) or not type(self.optimizer).__module__.startswith("torch.optim")
 
-    def _in_training_mode(self) -> contextlib.AbstractContextManager[Any]:
-        # A loop sets the flags once for the whole run; a step on its own sets them for itself.
-        return contextlib.nullcontext() if self.model.training else training_mode(self.model)
+    # What holds over the steps ---------------------------------------------------------------------------------
+
+    def expect_anew(self) -> None:
+        """Hold the states to come against the next one: the model may have been converted between two runs."""
+        self._expected = None
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """Train mode for many steps: set once, and anew when something is frozen or unfrozen between them."""
+        with training_mode(self.model) as train:
+            self._train = train
+            try:
+                yield
+            finally:
+                self._train = None
+
+    def _in_training_mode(self, leaves: Leaves) -> contextlib.AbstractContextManager[Any]:
+        # A loop sets the flags once for the whole run; a step on its own sets them for itself, where there are any.
+        as_it_should = self.model.training and not self._mask.holds_still(leaves)
+        return contextlib.nullcontext() if self._train is not None or as_it_should else training_mode(self.model)
+
+    def optimized(self) -> frozenset[str]:
+        """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0.
+
+        The same object for as long as nothing about it changes.
+        """
+        return self._mask.optimized(leaves_of(self.model))
+
+    def _optimized_by_name(self) -> dict[str, Tensor]:
+        return {name: self.masters.of(p) for name, p in self.model_state.parameters.items()}
+
+    def _hold(self, state: StepState, tried: Evaluation) -> None:
+        """Take a state as what the next ones are held against, its batch by the first micro-batch."""
+        if self._strict:
+            grows = {"optimizer_state"} if self._needs_closure else set()  # LBFGS keeps a list of directions
+            self._expected = FixedPoint({**state, **tried.seen}, without=grows)
+
+    def _group(self, batch: Any) -> list[Batch]:
+        like = next(iter(self.model_state.parameters.values()))
+        dtype = self.precision.input_dtype(like.dtype)
+        return [self._cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]
+
+    def _watch_skips(self, tried: Evaluation, iteration: int) -> None:
+        """Say once when steps are skipped in a row and the scale falls no further: it will not get better by itself."""
+        self._skipped_in_a_row = 0 if tried.is_finite else self._skipped_in_a_row + 1
+        scale = self.report.loss_scale
+        if self._skipped_in_a_row < 2 or self._warned or scale_used(self.loss_scale, tried.loss_scale_state) < scale:
+            return
+        self._warned = True
+        loss = "" if torch.isfinite(tried.loss) else f" The loss itself is {tried.loss.item()}."
+        warnings.warn(
+            f"{self._skipped_in_a_row} steps in a row were skipped, up to iteration {iteration}: gradients are not "
+            f"finite, first that of {first_nonfinite(tried.gradient)!r}, and the loss scale stays at {scale:g}.{loss} "
+            "(said once)",
+            LossScaleWarning,
+            stacklevel=3,
+        )
 
 
 @names_nearest_keyword
 def train_step(
-    model: nn.Module, loss: Any, optimizer: Any, *, objective: Objective | None = None, keep_gradients: bool = False
+    model: nn.Module,
+    loss: Any,
+    optimizer: Any,
+    *,
+    objective: Objective | None = None,
+    loss_scale: Any = "identity",
+    policy: Policy | None = None,
+    keep_gradients: bool = False,
+    accumulate: int = 1,
+    clip: float | tuple[str, float] | None = None,
+    strict: bool = True,
+    seed: int | None = None,
 ) -> TrainStep:
     """Build a training step from a model, a loss or objective, and an optimizer.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Trained in place.
-    loss : str or callable
+        Trained in place. Wrapped by DDP or FSDP, or hooked, it is trained through backward().
+    loss : str, callable or list of (loss, weight)
         A name such as ``"cross_entropy"`` (`gradviz.step.losses` lists them, and what each takes: binary ones take
-        logits), a function or module of ``(prediction, targets)``, or an objective of
-        ``(forward, model_state, inputs, targets)`` that returns ``(loss, output)``.
+        logits), a function or module of ``(prediction, targets)``, a list with a loss and a weight for each of several
+        outputs, or an objective.
     optimizer : str, callable or torch.optim.Optimizer
         A name such as ``"adam"`` (torch's defaults), a factory such as ``partial(torch.optim.SGD, lr=0.1)``, or an
-        optimizer over the model's parameters.
+        optimizer over the model's parameters (not with 16-bit parameters: the optimizer works on float32 copies then).
     objective : callable, optional
         An objective whose signature does not tell that it is one; then `loss` is None.
+    loss_scale : str or LossScale
+        ``"identity"``, ``"static"``, ``"dynamic"``, a `LossScale`, or an object with init, scale and unscale. All but
+        identity skip a step whose gradients are not finite.
+    policy : Policy, optional
+        The dtypes of parameters, of the computation and of the prediction.
     keep_gradients : bool
-        Keep each step's gradients in the state, under ``gradients``.
+        Keep each step's gradients in the state, under ``gradients``: accumulated and unscaled, before clipping, weight
+        decay and momentum. In the parameter's dtype, float32 for 16-bit parameters.
+    accumulate : int
+        A step takes a list of up to so many micro-batches; its gradient is the one of the joined batch.
+    clip : float or ("value", float), optional
+        Clip what the optimizer gets by its norm, or each entry by value.
+    strict : bool
+        Raise at the iteration where a leaf of the state changes its dtype, shape or structure. What may change: the
+        length of a batch, and what a handler puts into the state. A freeze, an unfreeze, and a parameter that the loss
+        reaches for the first time set what later states are held against.
+    seed : int, optional
+        A random stream of the step's own, for dropout; the caller's streams stay as they are.
 
     Raises
     ------
-    ModelError, LossError, OptimizerError
+    ModelError, LossError, OptimizerError, PolicyError, LossScaleError
         Before anything has moved.
+
+    Notes
+    -----
+    **Objective functions.** Where a loss of ``(prediction, targets)`` says too little, an objective says everything::
+
+        def objective(forward, model_state, inputs, targets):
+            return loss, output
+
+    - ``forward(model_state, inputs)`` runs the model in training mode and gives an `Output`: ``output.prediction`` and
+      ``output.state``, the buffers after it. It may be called several times, on any inputs; each call starts from the
+      buffers that the step began with.
+    - ``model_state[name]`` is any parameter or buffer. A parameter that is read directly is differentiated like one
+      that the model uses.
+    - It returns the *unscaled* loss, a floating scalar with a graph, and the output of one forward pass, which decides
+      what metrics see as ``y_pred`` and which buffers are kept. For another prediction:
+      ``output._replace(prediction=logits)``.
+    - A function with four required positional parameters is an objective, one with two is a loss. What has no readable
+      signature, or another number, is given as ``objective=``.
+
+    It is tried on the first batch, in `init`. `LossError` is raised before anything has moved, if only the loss comes
+    back, the loss is no floating scalar or has no graph, or the output is not one of forward's.
+
+    A penalty on parameters:
+
+    >>> import torch
+    >>> from torch import nn
+    >>> def penalized(forward, model_state, inputs, targets):
+    ...     output = forward(model_state, inputs)
+    ...     error = nn.functional.mse_loss(output.prediction, targets)
+    ...     return error + 0.1 * model_state["weight"].square().sum(), output
+
+    Two forward passes, and the similarity of both as the prediction:
+
+    >>> def contrastive(forward, model_state, inputs, targets):
+    ...     anchors, positives = (forward(model_state, x) for x in inputs)
+    ...     logits = anchors.prediction @ positives.prediction.T
+    ...     return nn.functional.cross_entropy(logits, targets), anchors._replace(prediction=logits)
 
     Examples
     --------
-    >>> import torch
-    >>> from torch import nn
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.constant_(model.weight, 0.8)
     >>> step = train_step(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True)
@@ -205,21 +452,34 @@ def train_step(
     >>> state.loss, state.gradients["weight"], model.weight.item()
     (tensor(1.6000), tensor([[4.]]), 0.4000000059604645)
     """
-    return TrainStep(model, as_objective(loss, objective), optimizer, keep_gradients=keep_gradients)
+    return TrainStep(
+        model,
+        as_objective(loss, objective),
+        optimizer,
+        loss_scale=loss_scale,
+        policy=policy,
+        keep_gradients=keep_gradients,
+        accumulate=accumulate,
+        clip=clip,
+        strict=strict,
+        seed=seed,
+    )
 
 
-def _brief(value: Any) -> str:
-    if isinstance(value, Tensor) and value.ndim:
-        return f"{described(value)}, {str(value.dtype).removeprefix('torch.')}"
-    return repr(value).splitlines()[0]
+def _count(name: str, value: Any) -> int:
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 1:
+        raise ValueError(f"{name} is a whole number from 1 on; got {value!r}.")
+    return number
 
 
-def _zeros(leaf: Any) -> Any:
-    return torch.zeros_like(leaf, requires_grad=False) if isinstance(leaf, Tensor) else leaf
-
-
-def _detached(leaf: Any) -> Any:
-    return leaf.detach() if isinstance(leaf, Tensor) else leaf
+def _hint(group: Sequence[Batch]) -> str:
+    kinds = {leaf.dtype for leaf in tensors_of(group[0].inputs)}
+    whole = [str(dtype).removeprefix("torch.") for dtype in kinds if not (dtype.is_floating_point or dtype.is_complex)]
+    return f" Inputs of {whole[0]} are never cast; a model of numbers wants inputs.float()." if whole else ""
 
 
 def _as_accumulated(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor | None]:

@@ -13,7 +13,7 @@ from torch import nn
 from gradviz.errors import DataError, InputCastWarning
 from gradviz.step.batch import Batch, InputCast, as_batch, batch_size, call
 
-LIKE = torch.zeros(1)
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_floating_inputs_take_the_model_s_dtype_and_this_is_said_once():
         torch.zeros(2, dtype=torch.float64),
     )
     with pytest.warns(InputCastWarning, match="float64 are cast to the model's torch.float32"):
-        done = cast(batch, LIKE)
+        done = cast(batch, CPU, torch.float32)
     assert done.inputs["x"].dtype == torch.float32
     assert done.inputs["ids"].dtype == torch.int64
     assert done.targets.dtype == torch.float64  # targets decide the width of the loss
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cast(batch, LIKE)
+        cast(batch, CPU, torch.float32)
 
 
 def test_numpy_arrays_become_tensors():
-    done = InputCast()(Batch(np.zeros((2, 3), np.float32), np.array([0, 1])), LIKE)
+    done = InputCast()(Batch(np.zeros((2, 3), np.float32), np.array([0, 1])), CPU, torch.float32)
     assert done.inputs.shape == (2, 3)
     assert done.targets.tolist() == [0, 1]
 
@@ -79,7 +79,7 @@ def test_a_packed_sequence_is_one_input():
 def test_mappings_that_are_no_dicts_are_moved_and_cast_too():
     inputs = UserDict(x=torch.zeros(2, dtype=torch.float64))
     with pytest.warns(InputCastWarning):
-        done = InputCast()(as_batch((inputs, torch.zeros(2))), LIKE)
+        done = InputCast()(as_batch((inputs, torch.zeros(2))), CPU, torch.float32)
     assert done.inputs["x"].dtype == torch.float32
 
 

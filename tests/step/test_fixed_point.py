@@ -54,6 +54,9 @@ class Run:
     def check(self, iteration: int = 7, **changed: Any) -> None:
         leaves = leaves_of(self.model)
         state = self.state | changed
+        self.fixed_point.check_batch(
+            {key: state[key] for key in ("y_true", "y_pred", "loss") if key in state}, iteration
+        )
         self.fixed_point.check(state, iteration, leaves.trainable()[0], leaves.parameters.values())
 
 
@@ -277,5 +280,10 @@ def test_a_state_equals_itself_and_any_leaf_of_another_dtype_is_named(state, dat
         key, *place = data.draw(st.sampled_from(every))
         name = key + "".join(f"[{part!r}]" for part in place)
         changed = state | {key: with_other(state[key], tuple(place))}
-        with pytest.raises(StateTypeError, match=re.escape(f"In iteration 2, {name} became complex64")):
+
+        def check() -> None:
+            fixed_point.check_batch({name: changed[name] for name in ("y_true", "y_pred", "loss")}, 2)
             fixed_point.check(changed, 2, kind, parameters)
+
+        with pytest.raises(StateTypeError, match=re.escape(f"In iteration 2, {name} became complex64")):
+            check()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
+import re
+import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,8 +15,18 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from gradviz.errors import DataError, LossError, ModelError, NoSuchFieldError, NothingReachedError, UnknownKeywordError
+import gradviz as gv
+from gradviz.errors import (
+    DataError,
+    LossError,
+    LossScaleWarning,
+    NoSuchFieldError,
+    NothingReachedError,
+    OptimizerError,
+    UnknownKeywordError,
+)
 from gradviz.step.train_step import train_step
+from tests.step.nets import one_weight
 
 
 def net() -> nn.Module:
@@ -24,26 +37,6 @@ def net() -> nn.Module:
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(1)
     return torch.randn(16, 3), torch.randint(0, 2, (16,))
-
-
-def linear_case(weight: float) -> tuple[nn.Linear, tuple[torch.Tensor, torch.Tensor]]:
-    model = nn.Linear(1, 1, bias=False)
-    nn.init.constant_(model.weight, weight)
-    return model, (torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1))
-
-
-@pytest.mark.parametrize(
-    ("weight", "loss", "gradient", "after"), [(0.8, 1.6, 4, 0.4), (-0.5, 0.625, -2.5, -0.25), (2, 10, 10, 1)]
-)
-def test_one_weight_by_hand(weight, loss, gradient, after):
-    model, data = linear_case(weight)
-    step = train_step(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True)
-    state = step(data, step.init(data))
-    assert state.loss.item() == pytest.approx(loss)
-    assert state["gradients"]["weight"].item() == pytest.approx(gradient)
-    assert model.weight.item() == pytest.approx(after)
-    assert state.i == 1
-    assert state.i.dtype == torch.int64
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "rmsprop", "nadam"])
@@ -96,21 +89,11 @@ def test_init_leaves_parameters_buffers_random_streams_and_attributes_as_they_we
     )
 
 
-def test_gradients_are_absent_unless_asked_for():
-    model, data = linear_case(1.0)
+def test_a_state_without_gradients_says_how_to_keep_them():
+    model, data = one_weight(1.0)
     step = train_step(model, "mean_squared_error", "sgd")
-    for state in (step.init(data), step(data, step.init(data))):
-        assert "gradients" not in state
-        with pytest.raises(NoSuchFieldError, match="Pass keep_gradients=True"):
-            _ = state.gradients
-
-
-def test_a_kept_gradient_is_not_rewritten_by_the_next_step():
-    model, data = linear_case(0.8)
-    step = train_step(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True)
-    first = step(data, step.init(data))
-    step(data, first)
-    assert first.gradients["weight"].item() == pytest.approx(4)
+    with pytest.raises(NoSuchFieldError, match="Pass keep_gradients=True"):
+        _ = step.init(data).gradients
 
 
 def test_unused_and_frozen_parameters_stay_to_the_bit_under_momentum_and_decay():
@@ -142,7 +125,7 @@ def test_unused_and_frozen_parameters_stay_to_the_bit_under_momentum_and_decay()
 
 
 def test_gradients_outside_the_optimizer_s_step_are_the_user_s_own_business():
-    model, data = linear_case(0.8)
+    model, data = one_weight(0.8)
     inputs = data[0].requires_grad_()
     step = train_step(model, "mean_squared_error", "sgd")
     step((inputs, data[1]), step.init((inputs, data[1])))
@@ -160,39 +143,41 @@ def test_it_works_inside_no_grad_and_leaves_eval_flags_alone():
     assert model[1].num_batches_tracked == 1  # the step itself ran in training mode
 
 
-def test_an_objective_with_a_penalty_is_differentiated_through_the_state():
-    model, data = linear_case(0.8)
-
-    def objective(forward, model_state, inputs, targets):
-        output = forward(model_state, inputs)
-        return F.mse_loss(output.prediction, targets) + model_state["weight"].square().sum(), output
-
-    step = train_step(model, objective, "sgd", keep_gradients=True)
-    state = step(data, step.init(data))
-    assert state.gradients["weight"].item() == pytest.approx(4 + 1.6)
-
-
 def test_keys_a_handler_put_into_the_state_are_kept():
-    model, data = linear_case(0.8)
+    model, data = one_weight(0.8)
     step = train_step(model, "mean_squared_error", "sgd")
     state = step.init(data)
     state["least"] = 1.5
     assert step(data, state).least == 1.5
 
 
-def test_re_entrant_checkpointing_is_named_instead_of_reported_as_unused():
+@pytest.mark.parametrize("detached", [True, False])
+def test_re_entrant_checkpointing_goes_through_backward(detached):
     class Blocks(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.first, self.inner, self.last = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.last(checkpoint(self.inner, self.first(x).detach().requires_grad_(), use_reentrant=True))
+            hidden = self.first(x)
+            hidden = hidden.detach().requires_grad_() if detached else hidden
+            return self.last(checkpoint(self.inner, hidden, use_reentrant=True))
 
-    model = Blocks()
-    with pytest.raises(NothingReachedError, match="use_reentrant=False"):
-        train_step(model, "cross_entropy", "sgd").init(batch())
-    assert all(p.grad is None for p in model.parameters())
+    torch.manual_seed(0)
+    ours, (x, y) = Blocks(), batch()
+    theirs = copy.deepcopy(ours)
+    step = train_step(ours, "cross_entropy", "adam", keep_gradients=True)
+    state = step.init((x, y))
+    optimizer = torch.optim.Adam(theirs.parameters())
+    for _ in range(3):
+        state = step((x, y), state)
+        optimizer.zero_grad()
+        F.cross_entropy(theirs(x), y).backward()
+        for name, p in theirs.named_parameters():
+            assert p.grad is None if name in state.gradients.unused else torch.equal(p.grad, state.gradients[name])
+        optimizer.step()
+    assert state.gradients.unused == (("first.weight", "first.bias") if detached else ())
+    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
 
 
 def test_re_entrant_checkpointing_that_begins_later_is_named_too():
@@ -317,13 +302,6 @@ def test_autocast_around_the_run_trains_on_the_newest_weights():
     assert losses[-1] < losses[0] - 0.02
 
 
-def test_a_hook_that_would_never_fire_is_refused():
-    model = nn.Linear(3, 2)
-    model.weight.register_post_accumulate_grad_hook(lambda p: None)
-    with pytest.raises(ModelError, match=r"parameter\.register_hook"):
-        train_step(model, "cross_entropy", "sgd")
-
-
 def test_what_torch_says_of_a_batch_comes_with_its_shapes():
     with pytest.raises(RuntimeError) as error:
         train_step(net(), "cross_entropy", "sgd").init((torch.zeros(4, 7), torch.zeros(4, dtype=torch.int64)))
@@ -332,9 +310,329 @@ def test_what_torch_says_of_a_batch_comes_with_its_shapes():
 
 
 def test_a_step_state_prints_briefly():
-    model, data = linear_case(0.8)
+    model, data = one_weight(0.8)
     step = train_step(model, "mean_squared_error", "sgd")
     printed = repr(step(data, step.init(data)))
     assert "y_pred: a tensor of shape (2, 1), float32" in printed
     assert "loss: tensor(1.6000)" in printed
     assert "OptimizerState of SGD" in printed
+
+
+# Loss scales -----------------------------------------------------------------------------------------------------
+
+
+class Overflowing(nn.Module):
+    """A half-precision model whose loss overflows as soon as it is scaled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 1, bias=False, dtype=torch.float16)
+        nn.init.ones_(self.linear.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+def in_float16(prediction: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (prediction * 2).sum()
+
+
+@pytest.mark.case("L06")
+def test_the_scale_has_a_floor_and_says_so_once_with_the_layer_that_went_first():
+    class Infinite(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.first(x)) * float("inf")
+
+    model = Infinite()
+    before = copy.deepcopy(model.state_dict())
+    step = train_step(model, lambda p, t: p.sum(), "adam", loss_scale=gv.LossScale.dynamic(4.0, minimum=1))
+    batch, used = (torch.ones(3, 2), torch.zeros(3)), []
+    state = step.init(batch)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            state = step(batch, state)
+            used.append(step.report.loss_scale)
+            assert step.report.skipped
+    (warning,) = said
+    assert warning.category is LossScaleWarning
+    words = r"3 steps in a row.*iteration 2.*first that of 'last.bias'.*stays at 1"
+    assert re.search(words, str(warning.message))
+    assert used == [4, 2, 1, 1, 1, 1]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not step.optimizer.state
+
+
+@pytest.mark.case("L06")
+def test_a_half_loss_that_overflows_when_scaled_brings_the_scale_down_until_steps_are_taken():
+    model = Overflowing()
+    step = train_step(model, in_float16, partial(torch.optim.SGD, lr=0.01), loss_scale=gv.LossScale.dynamic(2**17))
+    batch = torch.ones(1, 1, dtype=torch.float16), torch.zeros(1)
+    state, seen = step.init(batch), []
+    for _ in range(5):
+        state = step(batch, state)
+        seen.append((step.report.loss_scale, step.report.skipped))
+    assert seen == [(2**17, True), (2**16, True), (2**15, True), (2**14, False), (2**14, False)]
+    assert state.loss_scale_state["loss_scale"] == 2**14
+    assert model.linear.weight.item() < 1
+
+
+def test_an_overflow_leaves_parameters_and_moments_and_the_next_step_is_as_ever():
+    def run(skip_one: bool) -> nn.Module:
+        model, data = net(), batch()
+        step = train_step(model, F.cross_entropy, "adam", loss_scale="static")
+        state = step.init(data)
+        torch.manual_seed(3)
+        for i in range(4):
+            if skip_one and i == 2:
+                stream, buffers = torch.get_rng_state(), copy.deepcopy(dict(model.named_buffers()))
+                bad = torch.full_like(data[0], float("nan")), data[1]
+                moments = copy.deepcopy(step.optimizer.state_dict())
+                values = [p.clone() for p in model.parameters()]
+                state = step(bad, state)
+                assert step.report.skipped
+                assert all(map(torch.equal, values, model.parameters()))
+                kept = step.optimizer.state_dict()["state"]
+                assert all(
+                    torch.equal(value, moments["state"][place][name])
+                    for place, entry in kept.items()
+                    for name, value in entry.items()
+                )
+                for name, value in buffers.items():  # batch norm moved, as in plain torch
+                    model.get_buffer(name).copy_(value)
+                torch.set_rng_state(stream)
+            state = step(data, state)
+        return model
+
+    assert all(map(torch.equal, run(False).parameters(), run(True).parameters()))
+
+
+def test_under_identity_a_step_that_is_not_finite_is_taken_as_plain_torch_does():
+    model, data = one_weight(0.8)
+    step = train_step(model, "mean_squared_error", "sgd")
+    state = step((data[0] * float("inf"), data[1]), step.init(data))
+    assert not step.report.skipped
+    assert step.report.loss_scale == 1
+    assert model.weight.isnan().all() or model.weight.isinf().all()
+    assert state.loss.isnan() or state.loss.isinf()
+
+
+# Freezing --------------------------------------------------------------------------------------------------------
+
+
+def trained(*, frozen_at: int | None, steps: int = 6, how=lambda model: None) -> tuple[nn.Module, list[torch.Tensor]]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    step = train_step(
+        model, "cross_entropy", partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1), keep_gradients=True
+    )
+    state, norms = step.init(batch()), []
+    for i in range(steps):
+        if i == frozen_at:
+            how(model)
+        state = step(batch(), state)
+        norms.append(state.gradients.norm())
+    return model, norms
+
+
+@pytest.mark.case("L12")
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda model: gv.ModelState(model).freeze("0.*", "1"),
+        lambda model: [p.requires_grad_(False) for p in (*model[0].parameters(), *model[1].parameters())],
+    ],
+)
+def test_what_is_frozen_on_the_way_stays_to_the_bit_with_its_statistics(how):
+    at = {}
+
+    def freeze(model: nn.Module) -> None:
+        how(model)
+        at.update(copy.deepcopy(model.state_dict()))
+
+    model, norms = trained(frozen_at=2, how=freeze)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, at[name]) == (not name.startswith("3.")), name
+    free, free_norms = trained(frozen_at=None)
+    assert not torch.equal(free[0].weight, model[0].weight)
+    assert norms[1] == free_norms[1]
+    assert norms[2] < free_norms[2]  # the frozen part is not in the total norm
+
+
+@pytest.mark.case("L12")
+def test_momentum_and_decay_do_move_what_has_a_gradient_of_zero_and_not_what_has_none():
+    p, q = (nn.Parameter(torch.ones(1)) for _ in range(2))
+    optimizer = torch.optim.SGD([p, q], lr=0.1, momentum=0.9, weight_decay=0.1)
+    for gradient in (torch.ones(1), torch.zeros(1)):
+        p.grad, q.grad = gradient.clone(), gradient.clone() if gradient else None
+        optimizer.step()
+    assert p.item() < q.item() == pytest.approx(0.89)
+
+
+def test_unfreezing_goes_on_and_what_the_optimizer_did_not_hold_joins_its_first_group():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    state_of = gv.ModelState(model)
+    state_of.freeze("0")
+    step = train_step(model, "cross_entropy", torch.optim.SGD(model[2].parameters(), lr=0.1), keep_gradients=True)
+    before = model[0].weight.clone()
+    state = step(batch(), step.init(batch()))
+    assert step.optimized() == {"2.weight", "2.bias"}
+    assert torch.equal(model[0].weight, before)
+    state_of.unfreeze("0")
+    state = step(batch(), state)
+    assert step.report.unfrozen == ("0.weight", "0.bias")
+    assert step.optimized() == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert not torch.equal(model[0].weight, before)
+    assert list(state.gradients) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    step(batch(), state)
+    assert step.report.unfrozen == step.report.frozen == ()
+
+
+@pytest.mark.case("L15")
+def test_a_parameter_in_no_group_or_one_without_a_rate_is_not_optimized():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2), nn.Linear(2, 2))
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.0}]
+    step = train_step(model, "cross_entropy", torch.optim.SGD(groups, lr=0.1))
+    state = step(batch(), step.init(batch()))
+    optimized = step.optimized()
+    assert optimized == {"0.weight", "0.bias"}
+    assert step.optimized() is optimized
+    step.optimizer.param_groups[1]["lr"] = 0.1
+    step(batch(), state)
+    assert step.optimized() == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+# 16-bit parameters -----------------------------------------------------------------------------------------------
+
+
+def test_an_optimizer_over_16_bit_parameters_is_refused_with_the_factory_to_write():
+    model = nn.Linear(3, 2).half()
+    with pytest.raises(OptimizerError, match=r"functools\.partial\(torch\.optim\.AdamW, lr=0.01\)"):
+        train_step(model, "cross_entropy", torch.optim.AdamW(model.parameters(), lr=0.01))
+
+
+def test_a_policy_leaves_the_model_alone_when_the_step_cannot_be_made():
+    model = nn.Linear(3, 2)
+    with pytest.raises(OptimizerError):
+        train_step(
+            model, "cross_entropy", torch.optim.SGD(model.parameters(), lr=0.1), policy=gv.Policy(params="float16")
+        )
+    assert model.weight.dtype == torch.float32
+
+
+def test_masters_are_taken_from_the_values_before_rounding():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 0.1)
+    step = train_step(model, "mean_squared_error", "sgd", policy=gv.Policy(params="bfloat16"))
+    assert model.weight.item() == pytest.approx(0.1001, abs=1e-4)
+    assert step.masters.of(model.weight).item() == pytest.approx(0.1, abs=1e-8)
+
+
+# Inputs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.case("L16")
+def test_byte_inputs_are_refused_up_front_and_byte_targets_count_as_numbers():
+    model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    x, y = (
+        torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], dtype=torch.uint8),
+        torch.tensor([[0], [1], [1], [0]], dtype=torch.uint8),
+    )
+    step = train_step(model, "mean_squared_error", "adam", keep_gradients=True)
+    with pytest.raises(RuntimeError) as error:
+        step.init((x, y))
+    assert "Inputs of uint8 are never cast" in error.value.__notes__[-1]
+    assert "inputs.float()" in error.value.__notes__[-1]
+    floats = train_step(copy.deepcopy(model), "mean_squared_error", "adam", keep_gradients=True)
+    states = [
+        one((x.float(), target), one.init((x.float(), target))) for one, target in ((step, y), (floats, y.float()))
+    ]
+    assert states[0].loss == states[1].loss
+    assert all(map(torch.equal, states[0].gradients.values(), states[1].gradients.values()))
+
+
+# Optimizers that evaluate the loss themselves --------------------------------------------------------------------
+
+
+def test_lbfgs_steps_are_plain_torch_s_and_count_once():
+    torch.manual_seed(0)
+    ours = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2))
+    theirs, (x, y) = copy.deepcopy(ours), batch()
+    calls = []
+    step = train_step(
+        ours,
+        lambda p, t: calls.append(1) or F.cross_entropy(p, t),
+        partial(torch.optim.LBFGS, lr=0.5, max_iter=4),
+        keep_gradients=True,
+    )
+    state = step.init((x, y))
+    assert len(calls) == 1  # one evaluation in init
+    optimizer, shown = torch.optim.LBFGS(theirs.parameters(), lr=0.5, max_iter=4), []
+    step.observe = lambda stage, gradient: shown.append(gradient.norm())
+    for _ in range(3):
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(theirs(x), y)
+            loss.backward()
+            return loss
+
+        first = F.cross_entropy(copy.deepcopy(theirs)(x), y)
+        optimizer.step(closure)
+        state = step((x, y), state)
+        assert state.loss == first.detach()
+    assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
+    assert all(map(torch.equal, ours.buffers(), theirs.buffers()))
+    assert len(shown) == 3
+    assert state.i == 3
+    assert state["optimizer_state"]["0.weight"]["n_iter"] > 0
+
+
+def test_lbfgs_moves_nothing_that_is_frozen_on_the_way():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    step = train_step(model, "cross_entropy", partial(torch.optim.LBFGS, lr=0.5, max_iter=3))
+    state = step.init(batch())
+    for _ in range(3):
+        state = step(batch(), state)
+    gv.ModelState(model).freeze("0")
+    before = copy.deepcopy(model.state_dict())
+    step(batch(), state)
+    assert [name for name, value in model.state_dict().items() if not torch.equal(value, before[name])] == [
+        "2.weight",
+        "2.bias",
+    ]
+
+
+def test_lbfgs_under_a_loss_scale_is_refused_with_the_reason():
+    with pytest.raises(OptimizerError, match=r'several times in a step.*loss_scale="identity"'):
+        train_step(net(), "cross_entropy", torch.optim.LBFGS, loss_scale="dynamic")
+
+
+# Randomness ------------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_gives_the_step_a_stream_of_its_own():
+    def run(disturb: bool) -> nn.Module:
+        model, data = net(), batch()
+        step = train_step(model, "cross_entropy", "sgd", seed=3)
+        state = step.init(data)
+        for _ in range(3):
+            if disturb:
+                torch.rand(5)
+            stream = torch.get_rng_state()
+            state = step(data, state)
+            assert torch.equal(stream, torch.get_rng_state())
+        return model
+
+    assert all(map(torch.equal, run(False).parameters(), run(True).parameters()))
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "2", None])
+def test_accumulate_is_a_whole_number(value):
+    with pytest.raises(ValueError, match="accumulate is a whole number from 1 on"):
+        train_step(net(), "cross_entropy", "sgd", accumulate=value)

@@ -1,0 +1,174 @@
+"""The loss of a step and its gradients: of all micro-batches together, unscaled.
+
+    forward -> loss x share of the micro-batch x loss scale -> gradients -> summed, in float32 for 16-bit parameters
+    -> unscaled -> `Evaluation`
+
+What comes out is what the optimizer would get of the joined batch, before clipping, weight decay and momentum.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gradviz.errors import LossScaleError, described
+from gradviz.grad.algebra import Grad
+from gradviz.grad.leaves import Kind, leaves_of
+from gradviz.step.batch import Batch, map_leaves
+from gradviz.step.fixed_point import FixedPoint
+from gradviz.step.gradients import Gradients, Taking
+from gradviz.step.loss_scale import LossScale, all_finite
+from gradviz.step.masters import Masters
+from gradviz.step.model_state import ModelState
+from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
+from gradviz.step.precision import Precision
+from gradviz.step.shares import shares
+from gradviz.step.step_state import detached, joined
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one evaluation of the objective gave.
+
+    Attributes
+    ----------
+    loss : 0-dim Tensor
+        Unscaled and detached.
+    prediction : as the model gives it
+        Detached.
+    gradient : Grad
+        Unscaled.
+    loss_scale_state : as the loss scale has it
+        For the next step.
+    is_finite : bool
+        Whether the step is to be taken: False under a loss scale that skips, if a gradient is not finite.
+    seen : dict
+        `y_true`, `y_pred` and `loss` of the first micro-batch.
+    """
+
+    loss: Tensor
+    prediction: Any
+    gradient: Grad[Any]
+    loss_scale_state: Any
+    is_finite: bool
+    seen: dict[str, Any]
+
+
+class Evaluator:
+    """Evaluates the objective of one model."""
+
+    def __init__(
+        self, model: nn.Module, objective: Objective, precision: Precision, masters: Masters, loss_scale: Any
+    ) -> None:
+        self._model = model
+        self._objective = objective
+        self._precision = precision
+        self._masters = masters
+        self._loss_scale = loss_scale
+        self._kinds: tuple[Kind, Kind] | None = None
+        self.taking = Taking()
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether a step with gradients that are not finite is skipped; an object of the user's own skips too."""
+        return bool(getattr(self._loss_scale, "skips_nonfinite", True))
+
+    def __call__(
+        self,
+        group: Sequence[Batch],
+        scale_state: Any,
+        model_state: ModelState,
+        expected: FixedPoint | None = None,
+        iteration: int = 0,
+    ) -> Evaluation:
+        """The loss and the gradients of the micro-batches as of one batch.
+
+        Raises
+        ------
+        LossError
+            If the objective returns no differentiable scalar.
+        StateTypeError
+            If loss, prediction or targets are not as `expected`; before any backward pass.
+        """
+        leaves = leaves_of(self._model)
+        kind, trainable = leaves.trainable()
+        # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
+        # parameters keep none, so that neither momentum nor weight decay moves them.
+        for p in leaves.parameters.values():
+            p.grad = None
+        self._masters.drop_gradients()
+        losses: list[Tensor] = []
+        predictions: list[Any] = []
+        seen: list[dict[str, Any]] = []
+        total: Gradients | None = None
+        for batch, share in zip(group, shares(self._objective, group), strict=True):
+            forward = Forward(model_state, self._precision, may_repeat=not isinstance(self._objective, WrappedLoss))
+            try:
+                result = self._objective(forward, model_state, batch.inputs, batch.targets)
+            except BaseException:
+                forward.abandon()
+                raise
+            loss, output = checked(result, self._objective)
+            predictions.append(map_leaves(detached, output.prediction))
+            seen.append({"y_true": batch.targets, "y_pred": predictions[-1], "loss": loss.detach()})
+            if expected is not None:
+                expected.check_batch(seen[-1], iteration)
+            if share:  # where nothing counts, a mean is one over nothing: NaN
+                part = loss if share == 1 else loss * share
+                losses.append(part.detach())
+                scaled = self._loss_scale.scale(part, scale_state)
+                taken = self.taking.take(scaled, batch, leaves, kind.names, trainable)
+                taken = self._masters.widened(trainable, taken)
+                total = taken if total is None else _sum(total, taken)
+            forward.settle(output)
+        gradient = Grad._from(self._in_optimizer(kind), self._masters.of_all(trainable), total or [])
+        gradient, scale_state, is_finite = self._unscale(gradient, scale_state)
+        loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+        return Evaluation(loss, joined(predictions), gradient, scale_state, is_finite, seen[0])
+
+    def _in_optimizer(self, kind: Kind) -> Kind:
+        """The kind of gradients that are float32 where the optimizer works on float32 copies."""
+        if not self._masters:
+            return kind
+        if self._kinds is None or self._kinds[0] is not kind:
+            dtypes = [torch.float32 if dtype.itemsize < 4 else dtype for dtype in kind.dtypes]
+            self._kinds = kind, dataclasses.replace(kind, dtypes=tuple(dtypes), _children={})
+        return self._kinds[1]
+
+    def _unscale(self, gradient: Grad[Any], state: Any) -> tuple[Grad[Any], Any, bool]:
+        """The gradient of the loss itself, the scale's next state, and whether the step is to be taken."""
+        if isinstance(self._loss_scale, LossScale):
+            if not self.may_skip:
+                return gradient, state, True
+            is_finite = all_finite(gradient)
+            return *self._loss_scale.unscaled(gradient, state, is_finite), is_finite
+        unscaled, state = self._loss_scale.unscale(gradient, state)
+        unscaled = _as_given(unscaled, gradient)
+        return unscaled, state, not self.may_skip or all_finite(unscaled)
+
+
+def _sum(total: Gradients, more: Gradients) -> Gradients:
+    return [b if a is None else a if b is None else a + b for a, b in zip(total, more, strict=True)]
+
+
+def _as_given(unscaled: Any, gradient: Grad[Any]) -> Grad[Any]:
+    """What a loss scale of the user's own returned, in the names, shapes and dtypes it was given."""
+    if not isinstance(unscaled, Mapping) or set(unscaled) != set(gradient):
+        raise LossScaleError(
+            f"unscale(gradients, state) returned {described(unscaled)} instead of the gradients by name. Write return "
+            "gradients / scale, state; or {name: g / scale for name, g in gradients.items()}, state."
+        )
+    given: list[Tensor | None] = []
+    for name, leaf in gradient.items():
+        if unscaled[name].shape != leaf.shape:
+            raise LossScaleError(
+                f"unscale(gradients, state) returned {name!r} in shape {tuple(unscaled[name].shape)}; its gradient has "
+                f"{tuple(leaf.shape)}."
+            )
+        given.append(None if name in gradient.unused else unscaled[name].to(leaf.dtype))
+    return Grad._from(gradient._kind, list(gradient.values()), given)

@@ -1,0 +1,82 @@
+"""Which parameters are trained, and what changed since the step before.
+
+A freeze or an unfreeze between two steps, by `ModelState`, by a handler or by the user's own ``requires_grad_``, is
+seen at the next step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradviz.grad.leaves import Kind, Leaves
+from gradviz.step.masters import Masters
+from gradviz.step.model_state import stillness
+
+
+class Mask:
+    """The trainable parameters of one model, as a step finds them."""
+
+    def __init__(self, masters: Masters, optimizer: torch.optim.Optimizer) -> None:
+        self._masters = masters
+        self._optimizer = optimizer
+        self._kind: Kind | None = None
+        self._stillness = stillness()
+        self._trained: dict[str, bool] = {}
+        self._frozen: list[str] = []
+        self._unfrozen: list[str] = []
+        self._optimized: frozenset[str] = frozenset()
+        self._groups: list[Any] = []
+
+    def look(self, leaves: Leaves) -> bool:
+        """Look at the model; whether anything changed since the last look.
+
+        A parameter that was unfrozen, and that the optimizer has in no group, joins its first.
+        """
+        kind, _ = leaves.trainable()
+        if kind is self._kind and stillness() == self._stillness:
+            return False
+        self._kind, self._stillness = kind, stillness()
+        trained = {name: p.requires_grad for name, p in leaves.parameters.items()}
+        for name, now in trained.items():
+            if self._trained.get(name, now) != now:
+                (self._unfrozen if now else self._frozen).append(name)
+        if self._trained:
+            self._adopt({name: leaves.parameters[name] for name in trained if trained[name] and name in self._unfrozen})
+        self._trained = trained
+        return True
+
+    def changes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The parameters that were frozen and unfrozen since this was last asked."""
+        changes = tuple(self._frozen), tuple(self._unfrozen)
+        self._frozen, self._unfrozen = [], []
+        return changes
+
+    def holds_still(self, leaves: Leaves) -> bool:
+        """Whether some module may have to stay in eval mode: something is frozen."""
+        return stillness() > 0 or len(leaves.trainable()[1]) < len(leaves.parameters)
+
+    def optimized(self, leaves: Leaves) -> frozenset[str]:
+        """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0."""
+        groups = self._optimizer.param_groups
+        glance = [leaves, *[(_rate(group), list(map(id, group["params"]))) for group in groups]]
+        if glance != self._groups:
+            self._groups = glance
+            held = {id(p) for group in groups if _rate(group) != 0 for p in group["params"]}
+            self._optimized = frozenset(
+                name for name, p in leaves.parameters.items() if id(self._masters.of(p)) in held
+            )
+        return self._optimized
+
+    def _adopt(self, parameters: dict[str, nn.Parameter]) -> None:
+        held = {id(p) for group in self._optimizer.param_groups for p in group["params"]}
+        for name, p in parameters.items():
+            self._masters.add(name, p)
+            if id(self._masters.of(p)) not in held:
+                self._optimizer.param_groups[0]["params"].append(self._masters.of(p))
+
+
+def _rate(group: dict[str, Any]) -> float:
+    return float(group.get("lr", 1.0))  # an optimizer of the user's own may have none

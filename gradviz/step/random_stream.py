@@ -1,0 +1,47 @@
+"""A random stream of a step's own."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class RandomStream(contextlib.AbstractContextManager[None]):
+    """Within it torch draws from a stream that goes on from one time to the next; outside, the caller's are untouched.
+
+    Examples
+    --------
+    >>> stream = RandomStream(nn.Linear(1, 1), seed=3)
+    >>> with stream: first = torch.rand(2)
+    >>> with stream: second = torch.rand(2)
+    >>> torch.equal(torch.cat((first, second)), torch.rand(4, generator=torch.Generator().manual_seed(3)))
+    True
+    """
+
+    def __init__(self, model: nn.Module, seed: int) -> None:
+        self._seed = seed
+        self._model = model
+        self._devices: list[int] = []
+        self._states: list[Tensor] | None = None
+        self._outside: Any = None
+
+    def __enter__(self) -> None:
+        if self._states is None:
+            self._devices = sorted({p.device.index for p in self._model.parameters() if p.device.type == "cuda"})
+        self._outside = torch.random.fork_rng(devices=self._devices)
+        self._outside.__enter__()
+        for place, generator in enumerate(self._generators()):
+            if self._states is None:
+                generator.manual_seed(self._seed)
+            else:
+                generator.set_state(self._states[place])
+
+    def __exit__(self, *error: Any) -> None:
+        self._states = [generator.get_state() for generator in self._generators()]
+        self._outside.__exit__(*error)
+
+    def _generators(self) -> list[torch.Generator]:
+        return [torch.default_generator, *(torch.cuda.default_generators[device] for device in self._devices)]

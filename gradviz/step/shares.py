@@ -1,0 +1,58 @@
+"""How much each micro-batch of a step counts, so that together they are the joined batch.
+
+A loss that averages over examples makes the joined loss the mean of its parts by their number of examples. A cross
+entropy averages over the targets that it does not ignore, by the weights of their classes. A loss that sums adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gradviz.step.batch import Batch, batch_size
+from gradviz.step.objective import Objective, WrappedLoss
+
+_OVER_TARGETS = (F.cross_entropy, F.nll_loss)
+
+
+def shares(objective: Objective, group: Sequence[Batch]) -> list[float]:
+    """The factor of each micro-batch's loss.
+
+    Examples
+    --------
+    >>> one = Batch(torch.zeros(6, 2), torch.zeros(6)), Batch(torch.zeros(2, 2), torch.zeros(2))
+    >>> shares(WrappedLoss(F.mse_loss, "mse_loss"), one)
+    [0.75, 0.25]
+    >>> shares(WrappedLoss(nn.MSELoss(reduction="sum"), "MSELoss"), one)
+    [1.0, 1.0]
+    """
+    if len(group) == 1:
+        return [1.0]
+    loss = objective.loss if isinstance(objective, WrappedLoss) else None
+    if _option(loss, "reduction") == "sum":
+        return [1.0] * len(group)
+    counts = [_count(loss, batch) for batch in group]
+    total = sum(counts)
+    # Where nothing counts, as in a group whose every target is ignored, the loss itself shall say so.
+    return [count / total for count in counts] if total else [1 / len(group)] * len(group)
+
+
+def _count(loss: Any, batch: Batch) -> float:
+    targets = batch.targets
+    function = loss.func if isinstance(loss, partial) else loss
+    over_targets = function in _OVER_TARGETS or isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
+    if not over_targets or not isinstance(targets, Tensor) or targets.is_floating_point():
+        return batch_size(batch.targets, batch.inputs)
+    ignored = _option(loss, "ignore_index")
+    kept = targets[targets != (-100 if ignored is None else ignored)]
+    weight = _option(loss, "weight")
+    return kept.numel() if weight is None else float(weight.to(torch.float64)[kept].sum())
+
+
+def _option(loss: Any, name: str) -> Any:
+    return loss.keywords.get(name) if isinstance(loss, partial) else getattr(loss, name, None)

@@ -1,0 +1,107 @@
+"""`StepState`: what a step leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from gradviz.errors import NoSuchFieldError, described, nearest
+from gradviz.step.batch import Parts
+
+
+class StepState(dict[str, Any]):
+    """What a step leaves behind, by key or attribute.
+
+    Attributes
+    ----------
+    i : 0-dim int64 Tensor
+        Steps attempted, skipped ones too.
+    y_true, y_pred : as the batch's targets and the model's prediction
+        Detached; of all micro-batches together.
+    loss : 0-dim Tensor
+        This batch's own, unscaled and detached, in the dtype the objective returns.
+    model_state : ModelState
+        Live: an older state is no snapshot.
+    optimizer_state : OptimizerState
+        Live, by parameter and key: ``state["optimizer_state"]["0.weight"]["exp_avg"]``. Before the first step, zeros in
+        the shapes and dtypes that it will have.
+    loss_scale_state : dict
+        For the next step.
+    gradients : Grad
+        Only with ``keep_gradients=True``: absent otherwise. Accumulated and unscaled, before clipping, weight decay and
+        momentum; never rewritten by a later step.
+    """
+
+    def __repr__(self) -> str:
+        parts = [f"{name}: {_brief(value)}" for name, value in self.items()]
+        return "StepState\n" + "\n".join(f"  {part}" for part in parts)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        if name.startswith("__"):  # protocols ask for names like __deepcopy__; those are no fields
+            raise AttributeError(name)
+        hint = " Pass keep_gradients=True to train_step or trainer." if name == "gradients" else ""
+        raise NoSuchFieldError(f"The step state has no field {name!r}: {nearest(name, self)}.{hint}")
+
+
+def _flatten_with_keys(state: StepState) -> tuple[list[tuple[Any, Any]], list[str]]:
+    return [(pytree.MappingKey(key), value) for key, value in state.items()], list(state)
+
+
+pytree.register_pytree_node(
+    StepState,
+    lambda state: (list(state.values()), list(state)),
+    lambda values, keys: StepState(zip(keys, values, strict=True)),
+    serialized_type_name="gradviz.StepState",
+    flatten_with_keys_fn=_flatten_with_keys,
+)
+
+
+def zeros(leaf: Any) -> Any:
+    """What a leaf looks like before the first step."""
+    return torch.zeros_like(leaf, requires_grad=False) if isinstance(leaf, Tensor) else leaf
+
+
+def detached(leaf: Any) -> Any:
+    """A leaf without its graph."""
+    return leaf.detach() if isinstance(leaf, Tensor) else leaf
+
+
+def joined(parts: list[Any]) -> Any:
+    """The targets or predictions of several micro-batches as those of one batch.
+
+    Tensors are put together along their first axis. Where they do not fit, as sequences of different lengths do not,
+    the parts stay apart, as `Parts`.
+
+    Examples
+    --------
+    >>> joined([{"a": torch.ones(2, 3)}, {"a": torch.ones(1, 3)}])["a"].shape
+    torch.Size([3, 3])
+    >>> len(joined([torch.ones(2, 3), torch.ones(2, 4)]))
+    2
+    """
+    if len(parts) == 1:
+        return parts[0]
+    leaves, specs = zip(*map(pytree.tree_flatten, parts), strict=True)
+    columns = list(zip(*leaves, strict=True)) if len({str(spec) for spec in specs}) == 1 else [()]
+    if all(map(_fit, columns)):
+        return pytree.tree_unflatten([torch.cat(column) for column in columns], specs[0])
+    return Parts(parts)
+
+
+def _fit(column: Iterable[Any]) -> bool:
+    column = list(column)
+    if not column or not all(isinstance(leaf, Tensor) and leaf.ndim for leaf in column):
+        return False
+    return len({(leaf.shape[1:], leaf.dtype, leaf.layout) for leaf in column}) == 1
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Tensor) and value.ndim:
+        return f"{described(value)}, {str(value.dtype).removeprefix('torch.')}"
+    return repr(value).splitlines()[0]

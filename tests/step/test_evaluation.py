@@ -1,0 +1,325 @@
+"""Kept gradients: those of the loss itself, of the whole batch, before the optimizer does anything with them."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+import gradviz as gv
+from gradviz.errors import DataError, LossScaleError
+from gradviz.step.train_step import train_step
+from tests.step.nets import GRADIENTS, HEAD_NORM, NORM, X, Y, one_weight, two_layers
+
+SCALES = ["identity", "static", "dynamic"]
+SGD = partial(torch.optim.SGD, lr=0.1)
+
+
+@pytest.mark.case("axon-G1")
+@pytest.mark.parametrize(
+    ("w", "loss", "gradient", "after"), [(0.8, 1.6, 4, 0.4), (-0.5, 0.625, -2.5, -0.25), (2, 10, 10, 1)]
+)
+def test_the_kept_gradient_is_the_analytic_one_and_what_the_optimizer_received(w, loss, gradient, after):
+    model, data = one_weight(w)
+    step = train_step(model, "mean_squared_error", SGD, keep_gradients=True)
+    state = step(data, step.init(data))
+    assert state.loss.item() == pytest.approx(loss)
+    assert state.gradients["weight"].item() == pytest.approx(gradient)
+    assert model.weight.item() == pytest.approx(after)
+    assert (w - model.weight.item()) / 0.1 == pytest.approx(gradient, rel=1e-5)
+
+
+@pytest.mark.case("axon-G2")
+def test_five_steps_by_hand():
+    model, data = one_weight(0.8)
+    step = train_step(model, "mean_squared_error", SGD, keep_gradients=True)
+    state, losses, gradients, weights = step.init(data), [], [], []
+    for _ in range(5):
+        state = step(data, state)
+        losses.append(state.loss.item())
+        gradients.append(state.gradients["weight"].item())
+        weights.append(model.weight.item())
+    assert losses == pytest.approx([1.6, 0.4, 0.1, 0.025, 0.00625])
+    assert gradients == pytest.approx([4, 2, 1, 0.5, 0.25])
+    assert weights == pytest.approx([0.4, 0.2, 0.1, 0.05, 0.025])
+    assert state.i == 5
+
+
+@pytest.mark.case("axon-G3")
+def test_gradients_are_absent_unless_asked_for():
+    model, data = one_weight(0.8)
+    step = train_step(model, "mean_squared_error", SGD)
+    state = step.init(data)
+    for each in (state, step(data, state)):
+        assert list(each) == [
+            "i", "y_true", "y_pred", "loss", "model_state", "optimizer_state", "loss_scale_state"
+        ]  # fmt: skip
+        assert "gradients" not in state
+
+
+@pytest.mark.case("axon-G5")
+def test_two_layers_by_hand():
+    step = train_step(two_layers(), "mean_squared_error", SGD, keep_gradients=True)
+    state = step((X, Y), step.init((X, Y)))
+    torch.testing.assert_close(state.y_pred, torch.tensor([[-0.34], [0.52]]))
+    assert state.loss.item() == pytest.approx(2.053)
+    for name, gradient in GRADIENTS.items():
+        torch.testing.assert_close(state.gradients[name], gradient)
+    assert state.gradients.norm().item() == pytest.approx(NORM, abs=1e-6)
+    assert state.gradients["dense_1"].norm().item() == pytest.approx(HEAD_NORM, abs=1e-6)
+
+
+@pytest.mark.case("axon-G6")
+def test_a_frozen_layer_has_no_gradient_and_stays_to_the_bit():
+    model = two_layers()
+    before = copy.deepcopy(model.dense_0.state_dict())
+    gv.ModelState(model).freeze("dense_0")
+    step = train_step(model, "mean_squared_error", SGD, keep_gradients=True)
+    state = step.init((X, Y))
+    assert list(state.gradients) == ["dense_1.weight", "dense_1.bias"]
+    state = step((X, Y), state)
+    assert list(state.gradients) == ["dense_1.weight", "dense_1.bias"]
+    assert state.gradients.norm().item() == pytest.approx(HEAD_NORM, abs=1e-6)
+    assert all(torch.equal(value, before[name]) for name, value in model.dense_0.state_dict().items())
+
+
+@pytest.mark.case("axon-G7")
+@pytest.mark.case("L01")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("scale", ["static", "dynamic", gv.LossScale.static(1024.0)])
+def test_kept_gradients_are_unscaled_and_what_the_optimizer_gets(dtype, scale):
+    got = {}
+    for loss_scale in ("identity", scale):
+        model = two_layers(dtype)
+        step = train_step(model, "mean_squared_error", SGD, loss_scale=loss_scale, keep_gradients=True)
+        batch = X.to(dtype) / 8, Y.to(dtype) / 8  # float16 holds the gradient times 2**15
+        optimized = {}
+        step.optimizer.register_step_pre_hook(
+            lambda optimizer, *_, into=optimized: into.update(
+                enumerate(p.grad.clone() for group in optimizer.param_groups for p in group["params"])
+            )
+        )
+        got[loss_scale] = step(batch, step.init(batch)).gradients
+        assert all(map(torch.equal, got[loss_scale].values(), optimized.values()))
+    exact = dtype is not torch.float16  # where scaling by a power of two loses nothing; it gains digits in float16
+    for one, other in zip(*(grad.values() for grad in got.values()), strict=True):
+        assert one.dtype == other.dtype == (torch.float32 if dtype.itemsize == 2 else dtype)
+        torch.testing.assert_close(one, other, rtol=0 if exact else 2e-3, atol=0 if exact else 1e-5)
+
+
+@pytest.mark.case("axon-G8")
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_under_a_16_bit_policy_parameters_are_narrow_and_gradients_float32(dtype, scale):
+    model = two_layers()
+    step = train_step(
+        model,
+        "mean_squared_error",
+        SGD,
+        policy=gv.Policy(params=dtype, compute=dtype, output=torch.float32),
+        loss_scale=scale,
+        keep_gradients=True,
+    )
+    state = step.init((X / 8, Y / 8))
+    assert all(p.dtype == dtype for p in model.parameters())
+    for each in (state, step((X / 8, Y / 8), state)):
+        assert {g.dtype for g in each.gradients.values()} == {torch.float32}
+        assert each.loss.dtype == torch.float32
+    assert not step.report.skipped
+
+
+@pytest.mark.case("axon-G9")
+def test_clipping_decay_and_momentum_come_after_what_is_kept():
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, weight_decay=0.0)
+    step = train_step(model, lambda p, t: (p * t).sum(), optimizer, keep_gradients=True, clip=1.0)
+    with torch.no_grad():
+        model.weight.zero_(), model.bias.zero_()
+    batch = torch.tensor([[0.75, 0.0]]), torch.tensor([[4.0]])  # gradients (3, 0) and (4)
+    state = step(batch, step.init(batch))
+    assert state.gradients["weight"].tolist() == [[3, 0]]
+    assert state.gradients["bias"].tolist() == [4]
+    assert state.gradients.norm() == 5
+    torch.testing.assert_close(model.weight.detach(), torch.tensor([[-0.6, 0.0]]))
+    torch.testing.assert_close(model.bias.detach(), torch.tensor([-0.8]))
+
+
+def test_weight_decay_and_momentum_do_not_show_in_what_is_kept():
+    kept = []
+    for options in ({}, {"weight_decay": 0.5, "momentum": 0.9}):
+        model = two_layers()
+        step = train_step(model, "mean_squared_error", partial(SGD, **options), keep_gradients=True)
+        kept.append(step((X, Y), step.init((X, Y))).gradients)
+    assert all(map(torch.equal, kept[0].values(), kept[1].values()))
+
+
+def test_a_kept_gradient_is_never_rewritten():
+    model = two_layers()
+    step = train_step(model, "mean_squared_error", partial(SGD, momentum=0.9), keep_gradients=True, clip=("value", 0.1))
+    state = step((X, Y), step.init((X, Y)))
+    first, before = state.gradients, state.gradients.clone()
+    for _ in range(3):
+        state = step((X, Y), state)
+    assert all(map(torch.equal, first.values(), before.values()))
+    assert not any(map(torch.equal, first.values(), state.gradients.values()))
+
+
+@pytest.mark.case("L29")
+def test_a_tied_weight_has_the_exact_sum_and_is_scaled_once():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(torch.tanh(self.first(x))) + 0.25 * self.first(x)
+
+    torch.manual_seed(0)
+    model, x, y = Tied(), torch.randn(4, 3), torch.randn(4, 3)
+    apart = copy.deepcopy(model)
+    apart.second.weight = nn.Parameter(apart.first.weight.detach().clone())
+    F.mse_loss(apart(x), y).backward()
+    expected = apart.first.weight.grad + apart.second.weight.grad
+    for scale in SCALES:
+        step = train_step(copy.deepcopy(model), "mean_squared_error", SGD, loss_scale=scale, keep_gradients=True)
+        kept = step((x, y), step.init((x, y))).gradients
+        assert list(kept) == ["first.weight"]
+        torch.testing.assert_close(kept["first.weight"], expected, rtol=1e-6, atol=1e-7)
+
+
+# Micro-batches ---------------------------------------------------------------------------------------------------
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+
+
+def joined_gradient(loss, x, y):
+    model = net()
+    value = loss(model(x), y)
+    return value, torch.autograd.grad(value, list(model.parameters()))
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), kind=st.sampled_from(range(7)))
+def test_micro_batches_of_any_sizes_give_the_joined_batch_s_loss_and_gradient(sizes, kind):
+    torch.manual_seed(sum(sizes))
+    x, classes = torch.randn(sum(sizes), 3).double(), torch.randint(0, 4, (sum(sizes),))
+    ignoring = torch.where(torch.rand(sum(sizes)) < 0.5, -100, classes)
+    ignoring[0] = classes[0]
+    weight = torch.tensor([1.0, 2.0, 0.5, 3.0]).double()
+    loss, y = [
+        (F.mse_loss, torch.randn(sum(sizes), 4).double()),
+        (F.cross_entropy, classes),
+        (F.cross_entropy, ignoring),
+        (partial(F.cross_entropy, ignore_index=2), torch.cat((torch.zeros(1).long(), classes[1:]))),
+        (nn.CrossEntropyLoss(weight=weight), ignoring),
+        (nn.MSELoss(reduction="sum"), torch.randn(sum(sizes), 4).double()),
+        (partial(F.l1_loss, reduction="sum"), torch.randn(sum(sizes), 4).double()),
+    ][kind]
+    expected_loss, expected = joined_gradient(loss, x, y)
+    step = train_step(net(), loss, SGD, keep_gradients=True, accumulate=4)
+    group = list(zip(x.split(sizes), y.split(sizes), strict=True))
+    state = step(group, step.init(group))
+    torch.testing.assert_close(state.loss, expected_loss.detach(), rtol=1e-6, atol=1e-9)
+    for kept, joined in zip(state.gradients.values(), expected, strict=True):
+        torch.testing.assert_close(kept, joined, rtol=1e-6, atol=1e-9)
+    assert torch.equal(state.y_true, y)
+    assert state.y_pred.shape == (sum(sizes), 4)
+
+
+def test_a_micro_batch_without_a_target_counts_nothing():
+    x, y = torch.randn(4, 3).double(), torch.tensor([1, 2, -100, -100])
+    expected_loss, expected = joined_gradient(F.cross_entropy, x, y)
+    step = train_step(net(), "cross_entropy", SGD, keep_gradients=True, accumulate=2)
+    group = [(x[:2], y[:2]), (x[2:], y[2:])]
+    state = step(group, step.init(group))
+    assert state.loss.item() == pytest.approx(expected_loss.item())
+    torch.testing.assert_close(state.gradients["0.weight"], expected[0])
+
+
+def test_an_objective_s_micro_batches_move_batch_norm_one_after_the_other():
+    torch.manual_seed(0)
+    ours = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    theirs, x, y = copy.deepcopy(ours), torch.randn(8, 3), torch.randn(8, 1)
+
+    def objective(forward, model_state, inputs, targets):
+        output = forward(model_state, inputs)
+        penalty = model_state["0.weight"].square().sum()
+        return F.mse_loss(output.prediction, targets) + 0.1 * penalty, output
+
+    step = train_step(ours, objective, SGD, keep_gradients=True, accumulate=2)
+    group = [(x[:6], y[:6]), (x[6:], y[6:])]
+    state = step(group, step.init(group))
+    for share, (inputs, targets) in zip((0.75, 0.25), group, strict=True):
+        loss = F.mse_loss(theirs(inputs), targets) + 0.1 * theirs[0].weight.square().sum()
+        (share * loss).backward()
+    for p, kept in zip(theirs.parameters(), state.gradients.values(), strict=True):
+        torch.testing.assert_close(kept, p.grad)
+    assert torch.equal(ours[1].running_mean, theirs[1].running_mean)
+    assert ours[1].num_batches_tracked == 2
+
+
+@pytest.mark.parametrize("batches", [(X, Y), [], [(X, Y)] * 3, [X, Y], ((X, Y), (X, Y))])
+def test_a_group_that_is_none_shows_the_line_to_write(batches):
+    step = train_step(two_layers(), "mean_squared_error", SGD, accumulate=2)
+    with pytest.raises(DataError, match=r"a list of 1 to 2 batches.*step\(\[batch_1, batch_2"):
+        step.init(batches)
+
+
+def test_predictions_that_do_not_fit_together_stay_apart():
+    model = nn.Linear(2, 2)
+    step = train_step(model, "mean_squared_error", SGD, accumulate=2)
+    group = [(torch.ones(2, 3, 2), torch.zeros(2, 3, 2)), (torch.ones(2, 5, 2), torch.zeros(2, 5, 2))]
+    state = step(group, step.init(group))
+    assert [part.shape for part in state.y_pred] == [(2, 3, 2), (2, 5, 2)]
+
+
+# A loss scale of one's own ---------------------------------------------------------------------------------------
+
+
+class Halving:
+    """Twice the loss at every step, by numbers of its own."""
+
+    def init(self):
+        return {"factor": torch.tensor(2.0), "steps": 0}
+
+    def scale(self, value, state):
+        return value * state["factor"]
+
+    def unscale(self, gradients, state):
+        factor = state["factor"]
+        return {name: g / factor for name, g in gradients.items()}, {"factor": factor * 2, "steps": state["steps"] + 1}
+
+
+def test_a_loss_scale_of_one_s_own():
+    step = train_step(two_layers(), "mean_squared_error", SGD, loss_scale=Halving(), keep_gradients=True)
+    state = step.init((X, Y))
+    for used in (2.0, 4.0, 8.0):
+        state = step((X, Y), state)
+        assert step.report.loss_scale == used
+    assert state.loss_scale_state == {"factor": torch.tensor(16.0), "steps": 3}
+    plain = train_step(two_layers(), "mean_squared_error", SGD, keep_gradients=True)
+    other = plain.init((X, Y))
+    for _ in range(3):
+        other = plain((X, Y), other)
+    assert all(map(torch.equal, state.gradients.values(), other.gradients.values()))
+
+
+def test_a_loss_scale_that_loses_gradients_is_told_so_before_anything_moves():
+    class Forgetful(Halving):
+        def unscale(self, gradients, state):
+            return [g / 2 for g in gradients.values()], state
+
+    model = two_layers()
+    with pytest.raises(LossScaleError, match="returned a list instead of the gradients by name"):
+        train_step(model, "mean_squared_error", SGD, loss_scale=Forgetful()).init((X, Y))
+    assert torch.equal(model.dense_0.weight, two_layers().dense_0.weight)
