@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Order = Literal[1, 2] | float
 
@@ -27,6 +27,7 @@ def norm_of(leaves: list[Tensor], ord: Order) -> Tensor:
     Accumulated in float32 or wider; a 2-norm whose squares under- or overflow is taken again, scaled. 0-dim, of the
     dtype that `wide` tells; 0 for no values.
     """
+    leaves = list(whole(leaves))
     if leaves and ord == 2 and set(map(_dtype_of, leaves)) in _PLAIN and _are_plain(leaves):
         plain: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(leaves, ord)))
         if SAFE[0] < plain.item() < SAFE[1]:
@@ -43,6 +44,16 @@ def norm_of(leaves: list[Tensor], ord: Order) -> Tensor:
         scaled = _scaled_norm(leaves)
         total = total if scaled is None else scaled
     return total.to(result)
+
+
+_UNSHARDED = {Tensor, nn.Parameter}
+
+
+def whole(leaves: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Tensors that are sharded over processes (FSDP's DTensor) in one piece, gathered; others as they are."""
+    if _UNSHARDED.issuperset(map(type, leaves)):
+        return leaves
+    return [leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf for leaf in leaves]
 
 
 def _are_plain(leaves: list[Tensor]) -> bool:

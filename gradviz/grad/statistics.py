@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradviz.grad.norms import values_of
+from gradviz.grad.norms import values_of, whole
 
 STATISTICS = ("norm", "mean", "std", "max_abs", "zero_fraction", "nan", "posinf", "neginf")
 """Columns of the table. norm, mean, std (torch's own, with Bessel's correction) and max_abs are what torch says of the
@@ -52,7 +52,7 @@ def statistics(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
     Parameters
     ----------
     tensors : sequence of Tensor
-        Of any shape, floating or complex dtype, layout and device; left as they are.
+        Of any shape, floating or complex dtype, layout and device; left as they are. Sharded ones count as a whole.
 
     Returns
     -------
@@ -68,6 +68,7 @@ def statistics(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
     [inf, 1.0]
     """
     with torch.no_grad(), np.errstate(all="ignore"):
+        tensors = whole(tensors)
         here = [row for row, tensor in enumerate(tensors) if tensor.device.type == "cpu"]
         if len(here) == len(tensors):
             return _on_cpu(tensors)

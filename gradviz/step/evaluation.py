@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gradviz.errors import LossScaleError, described
 from gradviz.grad.algebra import Grad
-from gradviz.grad.leaves import Kind, leaves_of
+from gradviz.grad.leaves import Kind
 from gradviz.step.batch import Batch, map_leaves
 from gradviz.step.fixed_point import FixedPoint
 from gradviz.step.gradients import Gradients, Taking
 from gradviz.step.loss_scale import LossScale, all_finite
+from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
@@ -62,10 +63,7 @@ class Evaluation:
 class Evaluator:
     """Evaluates the objective of one model."""
 
-    def __init__(
-        self, model: nn.Module, objective: Objective, precision: Precision, masters: Masters, loss_scale: Any
-    ) -> None:
-        self._model = model
+    def __init__(self, objective: Objective, precision: Precision, masters: Masters, loss_scale: Any) -> None:
         self._objective = objective
         self._precision = precision
         self._masters = masters
@@ -82,6 +80,7 @@ class Evaluator:
         self,
         group: Sequence[Batch],
         scale_state: Any,
+        found: Found,
         model_state: ModelState,
         expected: FixedPoint | None = None,
         iteration: int = 0,
@@ -95,11 +94,9 @@ class Evaluator:
         StateTypeError
             If loss, prediction or targets are not as `expected`; before any backward pass.
         """
-        leaves = leaves_of(self._model)
-        kind, trainable = leaves.trainable()
         # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
         # parameters keep none, so that neither momentum nor weight decay moves them.
-        for p in leaves.parameters.values():
+        for p in found.leaves.parameters.values():
             p.grad = None
         self._masters.drop_gradients()
         losses: list[Tensor] = []
@@ -122,11 +119,10 @@ class Evaluator:
                 part = loss if share == 1 else loss * share
                 losses.append(part.detach())
                 scaled = self._loss_scale.scale(part, scale_state)
-                taken = self.taking.take(scaled, batch, leaves, kind.names, trainable)
-                taken = self._masters.widened(trainable, taken)
+                taken = self._masters.widened(found.parameters, self.taking.take(scaled, batch, found))
                 total = taken if total is None else _sum(total, taken)
             forward.settle(output)
-        gradient = Grad._from(self._in_optimizer(kind), self._masters.of_all(trainable), total or [])
+        gradient = Grad._from(self._in_optimizer(found.kind), self._masters.of_all(found.parameters), total or [])
         gradient, scale_state, is_finite = self._unscale(gradient, scale_state)
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         return Evaluation(loss, joined(predictions), gradient, scale_state, is_finite, seen[0])

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from gradviz.errors import ModelError, NothingReachedError
 from gradviz.grad.autodiff import REENTRANT, apart, has_reentrant
-from gradviz.grad.leaves import Leaves
 from gradviz.step.batch import tensors_of
+from gradviz.step.mask import Found
 
 Gradients = list[Tensor | None]
 """One for each trainable parameter, in order; None where no path leads to it."""
@@ -39,15 +39,13 @@ class Taking:
     def __init__(self) -> None:
         self.reentrant = False
         """Whether re-entrant checkpointing was found in the graph."""
-        self._unused: list[str] = []
+        self._unused: list[bool] = []
 
-    def needs_backward(self, leaves: Leaves, parameters: Sequence[Tensor]) -> bool:
+    def _needs_backward(self, found: Found) -> bool:
         """Whether `torch.autograd.grad` would go around something."""
-        return self.reentrant or leaves.wrapper is not None or any(map(_hooks, parameters))
+        return self.reentrant or found.leaves.wrapper is not None or any(map(_hooks, found.parameters))
 
-    def take(
-        self, loss: Tensor, batch: Any, leaves: Leaves, names: Sequence[str], parameters: Sequence[Tensor]
-    ) -> Gradients:
+    def take(self, loss: Tensor, batch: Any, found: Found) -> Gradients:
         """The gradients of a loss; no parameter has a ``.grad``, before and after.
 
         Raises
@@ -57,23 +55,29 @@ class Taking:
         ModelError
             If a hook took a gradient away.
         """
-        if self.needs_backward(leaves, parameters):
+        if self._needs_backward(found):
             with gradients_kept(batch):
-                return self._backward(loss, leaves, names, parameters)
+                return self._backward(loss, found)
         try:
-            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            gradients = torch.autograd.grad(loss, found.parameters, allow_unused=True)
         except RuntimeError as error:
             if "use_reentrant=True" in str(error):
                 raise ReentrantCheckpoint(REENTRANT) from error
             raise
-        unused = [name for name, gradient in zip(names, gradients, strict=True) if gradient is None]
-        if unused and unused != self._unused:
-            if has_reentrant(loss):
-                raise ReentrantCheckpoint(f"No gradient came for {unused[0]!r}. {REENTRANT}")
-            self._unused = unused
+        if any(gradient is None for gradient in gradients):
+            self._look_for_hidden(loss, [gradient is None for gradient in gradients], found)
         return list(apart(gradients))
 
-    def _backward(self, loss: Tensor, leaves: Leaves, names: Sequence[str], parameters: Sequence[Tensor]) -> Gradients:
+    def _look_for_hidden(self, loss: Tensor, unused: list[bool], found: Found) -> None:
+        """Refuse what was not reached if re-entrant checkpointing may hide it; what was looked at once is known."""
+        if unused != self._unused:
+            if has_reentrant(loss):
+                name = found.kind.names[unused.index(True)]
+                raise ReentrantCheckpoint(f"No gradient came for {name!r}. {REENTRANT}")
+            self._unused = unused
+
+    def _backward(self, loss: Tensor, found: Found) -> Gradients:
+        leaves, names, parameters = found.leaves, found.kind.names, found.parameters
         if self.reentrant or leaves.wrapper in _SHARDED:
             torch.autograd.backward(loss)  # neither goes with inputs=
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from gradviz.errors import LossScaleError, described, nearest
 from gradviz.grad.algebra import Grad
+from gradviz.grad.norms import whole
 
 T = TypeVar("T")
 State = dict[str, Tensor]
@@ -264,7 +265,7 @@ def all_finite(gradients: Any) -> bool:
     >>> all_finite({"weight": torch.tensor([1e20, 1e20])}), all_finite([torch.tensor(math.nan)])
     (True, False)
     """
-    return all(_finite(list(_tensors_of(gradients))))
+    return all(_finite(whole(list(_tensors_of(gradients)))))
 
 
 def first_nonfinite(grad: Grad[Any]) -> str | None:
@@ -273,11 +274,11 @@ def first_nonfinite(grad: Grad[Any]) -> str | None:
     Backward comes from the loss, so it reached that one first: what went wrong went wrong there, or nearer the loss.
     """
     backward = [(name, leaf) for name, leaf in reversed(grad.given.items()) if leaf is not None]
-    flags = _finite([leaf for _, leaf in backward])
+    flags = _finite(whole([leaf for _, leaf in backward]))
     return next((name for (name, _), is_finite in zip(backward, flags, strict=True) if not is_finite), None)
 
 
-def _finite(leaves: list[Tensor]) -> Iterator[bool]:
+def _finite(leaves: Sequence[Tensor]) -> Iterator[bool]:
     """For each tensor whether all its entries are finite; looked at closely only where a norm is not, and one asks."""
     entries = [_entries(leaf) for leaf in leaves]
     norms_finite = iter(_norms_finite([values for values in entries if values.numel()]))

@@ -6,14 +6,29 @@ seen at the next step.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from gradviz.grad.leaves import Kind, Leaves
+from gradviz.grad.leaves import Kind, Leaves, leaves_of
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import stillness
+
+
+class Found(NamedTuple):
+    """A model as a step finds it: looked at once, since that costs what a small step can feel."""
+
+    leaves: Leaves
+    kind: Kind
+    parameters: list[nn.Parameter]
+    """Those that are trainable, in order."""
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Found:
+        """Look at a model."""
+        leaves = leaves_of(model)
+        return cls(leaves, *leaves.trainable())
 
 
 class Mask:
@@ -30,15 +45,15 @@ class Mask:
         self._optimized: frozenset[str] = frozenset()
         self._groups: list[Any] = []
 
-    def look(self, leaves: Leaves) -> bool:
-        """Look at the model; whether anything changed since the last look.
+    def look(self, found: Found) -> bool:
+        """Whether anything changed since the last look.
 
         A parameter that was unfrozen, and that the optimizer has in no group, joins its first.
         """
-        kind, _ = leaves.trainable()
-        if kind is self._kind and stillness() == self._stillness:
+        leaves = found.leaves
+        if found.kind is self._kind and stillness() == self._stillness:
             return False
-        self._kind, self._stillness = kind, stillness()
+        self._kind, self._stillness = found.kind, stillness()
         trained = {name: p.requires_grad for name, p in leaves.parameters.items()}
         for name, now in trained.items():
             if self._trained.get(name, now) != now:
@@ -54,9 +69,10 @@ class Mask:
         self._frozen, self._unfrozen = [], []
         return changes
 
-    def holds_still(self, leaves: Leaves) -> bool:
+    @staticmethod
+    def may_hold_still(found: Found) -> bool:
         """Whether some module may have to stay in eval mode: something is frozen."""
-        return stillness() > 0 or len(leaves.trainable()[1]) < len(leaves.parameters)
+        return stillness() > 0 or len(found.parameters) < len(found.leaves.parameters)
 
     def optimized(self, leaves: Leaves) -> frozenset[str]:
         """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0."""

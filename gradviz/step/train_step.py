@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import optimizer as registry
 
-from gradviz.errors import LossError, LossScaleWarning, OptimizerError, names_nearest_keyword
+from gradviz.errors import LossError, LossScaleWarning, OptimizerError, StateTypeError, names_nearest_keyword
 from gradviz.grad.algebra import Grad
-from gradviz.grad.leaves import Leaves, leaves_of
+from gradviz.grad.leaves import leaves_of
 from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves, tensors_of
 from gradviz.step.clip import as_clip
 from gradviz.step.evaluation import Evaluation, Evaluator
 from gradviz.step.fixed_point import FixedPoint
 from gradviz.step.gradients import ReentrantCheckpoint, without_hooks
 from gradviz.step.loss_scale import as_loss_scale, first_nonfinite, scale_used
-from gradviz.step.mask import Mask
+from gradviz.step.mask import Found, Mask
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
@@ -101,7 +101,7 @@ class TrainStep:
             # All parameters from the start: one that is unfrozen later trains on without a new optimizer.
             own = [p for p in parameters.values() if self.masters.of(p) is not p]
             self.optimizer = build_optimizer(optimizer, self.masters.optimized, own=own)
-            self._evaluate = Evaluator(model, objective, self.precision, self.masters, self.loss_scale)
+            self._evaluate = Evaluator(objective, self.precision, self.masters, self.loss_scale)
             self._needs_closure = needs_closure(self.optimizer)
             if self._needs_closure and self._evaluate.may_skip:
                 raise OptimizerError(
@@ -112,7 +112,7 @@ class TrainStep:
         self._cast = InputCast(asked_for=policy is not None)
         self._train: Callable[[], None] | None = None
         self._expected: FixedPoint | None = None
-        self._reached: frozenset[str] = frozenset()
+        self._unreached: frozenset[str] = frozenset()  # by any step so far
         self._learned: dict[Tensor, dict[str, Any]] = {}
         self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, self._learned)
         self._skipped_in_a_row = 0
@@ -150,24 +150,24 @@ class TrainStep:
 
     def _try_out(self, group: list[Batch]) -> StepState:
         loss_modules = self.objective.modules if isinstance(self.objective, WrappedLoss) else []
-        leaves = leaves_of(self.model)
-        _, trainable = leaves.trainable()
+        found = Found.of(self.model)
         # DDP wants every process in every pass that it sees; what it wraps gives the same types.
         inside = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
         scale_state = self.loss_scale.init()
         with (
             untouched(self.model, *loss_modules),
             torch.enable_grad(),
-            self._in_training_mode(leaves),
-            without_hooks(trainable),
+            self._in_training_mode(found),
+            without_hooks(found.parameters),
         ):
-            tried = self._evaluate(group, scale_state, ModelState(inside))
-        gradient = tried.gradient
-        self._reached = frozenset(gradient) - frozenset(gradient.unused)
-        if not self._reached:
-            raise LossError("The loss reaches none of the trainable parameters.")
-        names = self._optimized_by_name()
-        self._learned = template(self.optimizer, [names[name] for name in self._reached])
+            tried = self._evaluate(group, scale_state, found, ModelState(inside))
+            gradient = tried.gradient
+            if len(gradient.unused) == len(gradient):
+                raise LossError("The loss reaches none of the trainable parameters.")
+            if self._clip is not None:
+                self._clip(gradient)
+            reached = zip(self.masters.of_all(found.parameters), gradient.given.values(), strict=True)
+            self._learned = template(self.optimizer, [p for p, given in reached if given is not None])
         self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, self._learned)
         state = StepState(
             i=torch.tensor(0),
@@ -180,7 +180,8 @@ class TrainStep:
         )
         if self.keep_gradients:
             state["gradients"] = map_leaves(zeros, gradient)
-        self._mask.look(leaves)
+        self._mask.look(found)
+        self._unreached = frozenset(gradient.unused)
         self._hold(state, tried)
         return state
 
@@ -200,11 +201,13 @@ class TrainStep:
         StateTypeError
             With ``strict=True``, if a leaf of the state changes its dtype, shape or structure.
         """
+        if "loss_scale_state" not in state:
+            raise StateTypeError("A step takes the state that init or the step before gave: state = step.init(batch).")
         group = self._group(batch)
-        leaves = leaves_of(self.model)
-        if not leaves.trainable()[1]:
+        found = Found.of(self.model)
+        if not found.parameters:
             check_trainable(self.model)
-        is_new_mask = self._mask.look(leaves)
+        is_new_mask = self._mask.look(found)
         if self._train is not None and (is_new_mask or not self.model.training):
             self._train()  # a handler that validates may have left the model in eval mode
         self.masters.refresh()
@@ -212,7 +215,7 @@ class TrainStep:
         scale_state, iteration = state["loss_scale_state"], int(state["i"])
         with self._stream or contextlib.nullcontext():
             take = self._minimize if self._needs_closure else self._descend
-            tried = take(group, scale_state, iteration, leaves)
+            tried = take(group, scale_state, iteration, found)
         self.masters.hand_down()
         for p in [p for p in self._learned if keeps(self.optimizer.state, p)]:
             del self._learned[p]  # there is the real state now
@@ -230,25 +233,27 @@ class TrainStep:
         )
         if self.keep_gradients:
             new["gradients"] = tried.gradient
-        reached = self._reached.union(tried.gradient).difference(tried.gradient.unused)
-        if is_new_mask or reached != self._reached or self._expected is None:
-            self._reached = reached
+        # A parameter that is reached for the first time has its moments from now on.
+        unused = frozenset(tried.gradient.unused)
+        unreached = unused if is_new_mask else self._unreached & unused
+        if is_new_mask or unreached != self._unreached or self._expected is None:
+            self._unreached = unreached
             self._hold(new, tried)
         else:
-            self._expected.check(new, iteration, leaves.trainable()[0], leaves.parameters.values())
+            self._expected.check(new, iteration, found.kind, found.leaves.parameters.values())
         return new
 
-    def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, leaves: Leaves) -> Evaluation:
+    def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
-        with torch.enable_grad(), self._in_training_mode(leaves):
-            tried = self._evaluate(group, scale_state, self.model_state, self._expected, iteration)
+        with torch.enable_grad(), self._in_training_mode(found):
+            tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
         self._show(tried.gradient)
         if tried.is_finite:
-            self._hand_over(tried.gradient, leaves)
+            self._hand_over(tried.gradient, found)
             self.optimizer.step()
         return tried
 
-    def _minimize(self, group: Sequence[Batch], scale_state: Any, iteration: int, leaves: Leaves) -> Evaluation:
+    def _minimize(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """An optimizer that evaluates the loss itself, as LBFGS does: what the first evaluation gave is the step's."""
         first: list[Evaluation] = []
         held = [p for parameters in self.optimizer.param_groups for p in parameters["params"]]
@@ -256,9 +261,9 @@ class TrainStep:
 
         def closure() -> Tensor:
             self.masters.hand_down()
-            with torch.enable_grad(), self._in_training_mode(leaves):
-                tried = self._evaluate(group, scale_state, self.model_state, self._expected, iteration)
-            self._hand_over(tried.gradient, leaves)
+            with torch.enable_grad(), self._in_training_mode(found):
+                tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
+            self._hand_over(tried.gradient, found)
             if not first:
                 first.append(tried)
                 self._show(tried.gradient)
@@ -277,11 +282,11 @@ class TrainStep:
         if self.observe is not None:
             self.observe("backward", gradient)
 
-    def _hand_over(self, gradient: Grad[Any], leaves: Leaves) -> None:
+    def _hand_over(self, gradient: Grad[Any], found: Found) -> None:
         """Give the optimizer its gradients: clipped, and None where no path led to a parameter."""
         clipped = gradient if self._clip is None else self._clip(gradient)
         copies = clipped is gradient and self._may_be_rewritten()
-        targets = self.masters.of_all(leaves.trainable()[1])
+        targets = self.masters.of_all(found.parameters)
         for target, given in zip(targets, _as_accumulated(targets, clipped.given.values()), strict=True):
             target.grad = given.clone() if given is not None and copies else given
 
@@ -308,9 +313,9 @@ class TrainStep:
             finally:
                 self._train = None
 
-    def _in_training_mode(self, leaves: Leaves) -> contextlib.AbstractContextManager[Any]:
+    def _in_training_mode(self, found: Found) -> contextlib.AbstractContextManager[Any]:
         # A loop sets the flags once for the whole run; a step on its own sets them for itself, where there are any.
-        as_it_should = self.model.training and not self._mask.holds_still(leaves)
+        as_it_should = self.model.training and not self._mask.may_hold_still(found)
         return contextlib.nullcontext() if self._train is not None or as_it_should else training_mode(self.model)
 
     def optimized(self) -> frozenset[str]:

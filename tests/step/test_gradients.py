@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from gradviz.errors import ModelError
+from gradviz.grad.statistics import statistics
 from gradviz.step.gradients import gradients_kept
 from gradviz.step.train_step import train_step
 
@@ -161,14 +163,17 @@ def test_a_fully_sharded_model_trains_as_its_plain_self(one_process):
         ours = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
         theirs, data = copy.deepcopy(ours), batch()
         fully_shard(ours)
-        step = train_step(ours, "cross_entropy", "sgd", keep_gradients=True)
+        step = train_step(ours, "cross_entropy", "sgd", loss_scale="dynamic", keep_gradients=True)
         state = step.init(data)
-        optimizer = torch.optim.SGD(theirs.parameters())
+        optimizer, measured = torch.optim.SGD(theirs.parameters()), []
+        step.observe = lambda stage, gradient: measured.append(statistics(list(gradient.values())))
         for _ in range(2):
             state = step(data, state)
             optimizer.zero_grad()
             F.cross_entropy(theirs(data[0]), data[1]).backward()
             optimizer.step()
+    assert not step.report.skipped
+    np.testing.assert_allclose(measured[-1], statistics([p.grad for p in theirs.parameters()]), rtol=1e-5)
     for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(p.full_tensor(), q)
     for gradient, q in zip(state.gradients.values(), theirs.parameters(), strict=True):
