@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,41 +15,94 @@ from gradviz.step.model_state import ModelState
 
 
 class Apart:
-    """The values of a run's model, kept in a copy of the module while the module itself has its own.
+    """The tensors of a run's model, kept in a copy of the module while the module itself has its own.
 
-    The module itself is trained, so that an objective that reads it sees what is trained. Only its values change
-    places, before a run and after.
+    The module itself is trained, so that an objective that reads it sees what is trained, and the optimizer keeps its
+    parameters. Only values change places, before a run and after.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        try:
-            self.model_state = ModelState(copy.deepcopy(module))
-        except Exception as error:
-            raise ModelError(
-                f"run(in_place=False) keeps what it trains in a copy of the model, and this {type(module).__name__} "
-                f"cannot be copied ({type(error).__name__}: {error}). Write run(in_place=True)."
-            ) from error
+        self.model_state = ModelState(_copied(module))
         self._module = module
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        """The module with the values that are kept apart; afterwards they are apart again, and its own are back."""
-        own = [(name, t, t.detach().clone(), t.requires_grad) for name, t in ModelState(self._module).items()]
-        self._move(self.model_state, ModelState(self._module))
+        """The module with the tensors that are kept apart; afterwards they are apart again, and its own are back.
+
+        Raises
+        ------
+        ModelError
+            If the module has other parameters than its copy.
+        """
+        module = ModelState(self._module)
+        changed = sorted(self.model_state.parameters.keys() ^ module.parameters.keys())
+        if changed:
+            raise ModelError(
+                f"run(in_place=False) goes on with the parameters that it trained before, and {changed[0]!r} has "
+                "joined or left since. Make a new trainer."
+            )
+        own = _Own(module)
         try:
+            _move(self.model_state, module)
             yield
         finally:
-            self._move(ModelState(self._module), self.model_state)
-            with torch.no_grad():
-                for _, t, value, requires_grad in own:
-                    t.requires_grad_(requires_grad)
-                    t.copy_(value)
+            if list(self.model_state.parameters) == list(module.parameters):
+                _move(module, self.model_state)
+            else:  # a handler has built something on
+                self.model_state = ModelState(_copied(self._module))
+            own.restore()
 
-    @staticmethod
-    def _move(source: ModelState, target: ModelState) -> None:
-        tensors: dict[str, Tensor] = dict(target)
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise ModelError(
+            f"run(in_place=False) keeps what it trains in a copy of the model, and this {type(module).__name__} "
+            f"cannot be copied ({type(error).__name__}: {error}). Write run(in_place=True)."
+        ) from error
+
+
+class _Own:
+    """What a module has of its own: its tree, its tensors with their values, and what hangs on parameters."""
+
+    def __init__(self, state: ModelState) -> None:
+        children = list(state.module.modules())
+        tables: list[dict[str, Any]] = [t for c in children for t in (c._modules, c._parameters, c._buffers)]
+        self._tables = [(table, dict(table)) for table in tables]
+        self._values = [(t, t.detach().clone()) for t in state.values()]
+        self._parameters = [(p, p.requires_grad, p.grad) for p in state.parameters.values()]
+
+    def restore(self) -> None:
+        for table, content in self._tables:
+            table.clear()
+            table.update(content)
+        for t, value in self._values:
+            _write(value, t)
+        for p, requires_grad, gradient in self._parameters:
+            p.requires_grad_(requires_grad)
+            p.grad = gradient
+
+
+def _move(source: ModelState, target: ModelState) -> None:
+    """Give one module the values of another. Its parameters stay the same objects: the optimizer holds them."""
+    for p, q in zip(source.parameters.values(), target.parameters.values(), strict=True):
+        _write(p, q)
+        q.requires_grad_(p.requires_grad)
+    for a, b in zip(source.module.modules(), target.module.modules(), strict=True):
+        for name in b._buffers.keys() - a._buffers.keys():
+            del b._buffers[name]
+        for name, buffer in a._buffers.items():
+            there = b._buffers.get(name)
+            if buffer is None or there is None:
+                b._buffers[name] = None if buffer is None else buffer.detach().clone()
+            else:
+                _write(buffer, there)
+
+
+def _write(value: Tensor, target: Tensor) -> None:
+    if (target.shape, target.dtype, target.device) != (value.shape, value.dtype, value.device):
+        target.data = value.detach().clone()
+    elif target.requires_grad or not torch.equal(target, value):  # an expanded constant cannot be written into
         with torch.no_grad():
-            for name, t in source.items():
-                if name in tensors:
-                    tensors[name].copy_(t)
-                    tensors[name].requires_grad_(t.requires_grad)
+            target.copy_(value)

@@ -22,6 +22,7 @@ from gradviz.loop.metrics import Measured, Metric, floats, loss_metric, results,
 from gradviz.loop.validation import Validation
 from gradviz.recorder import Recorder
 from gradviz.step.eval_step import EvalStep
+from gradviz.step.step_state import StepState
 from gradviz.step.train_step import TrainStep
 
 
@@ -142,8 +143,9 @@ class Loop(Measured):
         iterations : int, optional
             At most so many iterations in each epoch.
         in_place : bool
-            False leaves the model as it was; what is trained is ``state.step_state["model_state"]``, a copy, and so is
-            what the next run goes on with. The loop needs an optimizer of its own then: a name or a factory.
+            False leaves the model's parameters and buffers as they were; what is trained is
+            ``state.step_state["model_state"]``, a copy, and the next run goes on with it. The loop needs an optimizer
+            of its own then: a name or a factory.
         display : {"auto", "live", None}
             ``"auto"`` and ``"live"`` show the run while it trains, in a notebook; None shows nothing.
 
@@ -238,13 +240,17 @@ class Loop(Measured):
 
     @contextlib.contextmanager
     def _apart_from_the_model(self) -> Iterator[None]:
-        self._apart = self._apart or Apart(self._step.model)
+        apart = self._apart or Apart(self._step.model)
         try:
-            with self._apart.lent():
+            with apart.lent():
+                if self.state.step_state:  # another one, since the reader of the last run's still has it
+                    live = {"model_state": self._step.model_state}
+                    self.state.step_state = StepState(self.state.step_state | live)
                 yield
         finally:
-            if self.state.step_state:
-                self.state.step_state["model_state"] = self._apart.model_state
+            if self.state.step_state:  # or the first batch did not pass, and nothing was trained
+                self._apart = apart
+                self.state.step_state["model_state"] = apart.model_state
 
     def _begin(self, epochs: int, planned: int | None) -> None:
         """Say that training begins, and how far it will go."""
