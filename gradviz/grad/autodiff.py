@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, overload
 
 import torch
@@ -199,6 +199,11 @@ def _check_reached(value: Tensor, gradient: Grad[Any], f: Callable[..., Any]) ->
 
 def has_reentrant(value: Tensor) -> bool:
     """Whether the graph of `value` has re-entrant checkpointing in it."""
+    return any(type(node).__name__ == "CheckpointFunctionBackward" for node in nodes(value))
+
+
+def nodes(value: Tensor) -> Iterator[Any]:
+    """The nodes of the graph of `value`, each once; there also when its backward is over."""
     seen: set[Any] = set()
     waiting: list[Any] = [value.grad_fn]
     while waiting:
@@ -206,7 +211,5 @@ def has_reentrant(value: Tensor) -> bool:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if type(node).__name__ == "CheckpointFunctionBackward":
-            return True
+        yield node
         waiting += [following for following, _ in node.next_functions]
-    return False

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradviz.errors import ModelError, NothingReachedError
-from gradviz.grad.autodiff import REENTRANT, apart, has_reentrant
+from gradviz.grad.autodiff import REENTRANT, apart, has_reentrant, nodes
 from gradviz.step.batch import tensors_of
 from gradviz.step.mask import Found
 
@@ -123,15 +123,18 @@ def without_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
             hooks.update(kept)
 
 
+def as_accumulated(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> Gradients:
+    """Gradients laid out in memory as their parameters, as backward() would have left them in ``.grad``.
+
+    torch's fused optimizers read memory as it lies, and get other strides wrong.
+    """
+    return [
+        torch.empty_like(p, requires_grad=False).copy_(gradient)
+        if gradient is not None and gradient.layout is torch.strided and gradient.stride() != p.stride()
+        else gradient
+        for p, gradient in zip(parameters, gradients, strict=True)
+    ]
+
+
 def _is_reached(loss: Tensor, parameter: Tensor) -> bool:
-    seen: set[Any] = set()
-    waiting: list[Any] = [loss.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if getattr(node, "variable", None) is parameter:
-            return True
-        waiting += [following for following, _ in node.next_functions]
-    return False
+    return any(getattr(node, "variable", None) is parameter for node in nodes(loss))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import optimizer as registry
 
-from gradviz.errors import LossError, LossScaleWarning, OptimizerError, StateTypeError, names_nearest_keyword
+from gradviz.errors import LossError, OptimizerError, StateTypeError, names_nearest_keyword
 from gradviz.grad.algebra import Grad
 from gradviz.grad.leaves import leaves_of
 from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves, tensors_of
 from gradviz.step.clip import as_clip
 from gradviz.step.evaluation import Evaluation, Evaluator
 from gradviz.step.fixed_point import FixedPoint
-from gradviz.step.gradients import ReentrantCheckpoint, without_hooks
-from gradviz.step.loss_scale import as_loss_scale, first_nonfinite, scale_used
+from gradviz.step.gradients import ReentrantCheckpoint, as_accumulated, without_hooks
+from gradviz.step.loss_scale import as_loss_scale, scale_used
 from gradviz.step.mask import Found, Mask
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
@@ -33,6 +32,7 @@ from gradviz.step.objective import Objective, WrappedLoss, as_objective
 from gradviz.step.optimizers import OptimizerState, build_optimizer
 from gradviz.step.precision import Policy
 from gradviz.step.random_stream import RandomStream
+from gradviz.step.skips import Skips
 from gradviz.step.step_state import StepState, detached, joined, zeros
 from gradviz.step.surrogate import keeps, needs_closure, template
 from gradviz.step.untouched import untouched
@@ -115,8 +115,7 @@ class TrainStep:
         self._unreached: frozenset[str] = frozenset()  # by any step so far
         self._learned: dict[Tensor, dict[str, Any]] = {}
         self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, self._learned)
-        self._skipped_in_a_row = 0
-        self._warned = False
+        self._skips = Skips(self.loss_scale)
 
     # Before the first step -------------------------------------------------------------------------------------
 
@@ -220,7 +219,7 @@ class TrainStep:
         for p in [p for p in self._learned if keeps(self.optimizer.state, p)]:
             del self._learned[p]  # there is the real state now
         self.report = Report(scale_used(self.loss_scale, scale_state), not tried.is_finite, *self._mask.changes())
-        self._watch_skips(tried, iteration)
+        self._skips.watch(tried, self.report.loss_scale, iteration)
         new = StepState(state)
         new.update(
             i=state["i"] + 1,
@@ -287,7 +286,7 @@ class TrainStep:
         clipped = gradient if self._clip is None else self._clip(gradient)
         copies = clipped is gradient and self._may_be_rewritten()
         targets = self.masters.of_all(found.parameters)
-        for target, given in zip(targets, _as_accumulated(targets, clipped.given.values()), strict=True):
+        for target, given in zip(targets, as_accumulated(targets, clipped.given.values()), strict=True):
             target.grad = given.clone() if given is not None and copies else given
 
     def _may_be_rewritten(self) -> bool:
@@ -338,22 +337,6 @@ class TrainStep:
         like = next(iter(self.model_state.parameters.values()))
         dtype = self.precision.input_dtype(like.dtype)
         return [self._cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]
-
-    def _watch_skips(self, tried: Evaluation, iteration: int) -> None:
-        """Say once when steps are skipped in a row and the scale falls no further: it will not get better by itself."""
-        self._skipped_in_a_row = 0 if tried.is_finite else self._skipped_in_a_row + 1
-        scale = self.report.loss_scale
-        if self._skipped_in_a_row < 2 or self._warned or scale_used(self.loss_scale, tried.loss_scale_state) < scale:
-            return
-        self._warned = True
-        loss = "" if torch.isfinite(tried.loss) else f" The loss itself is {tried.loss.item()}."
-        warnings.warn(
-            f"{self._skipped_in_a_row} steps in a row were skipped, up to iteration {iteration}: gradients are not "
-            f"finite, first that of {first_nonfinite(tried.gradient)!r}, and the loss scale stays at {scale:g}.{loss} "
-            "(said once)",
-            LossScaleWarning,
-            stacklevel=3,
-        )
 
 
 @names_nearest_keyword
@@ -410,9 +393,9 @@ def train_step(
     ModelError, LossError, OptimizerError, PolicyError, LossScaleError
         Before anything has moved.
 
-    Notes
-    -----
-    **Objective functions.** Where a loss of ``(prediction, targets)`` says too little, an objective says everything::
+    Objective functions
+    -------------------
+    Where a loss of ``(prediction, targets)`` says too little, an objective says everything::
 
         def objective(forward, model_state, inputs, targets):
             return loss, output
@@ -485,16 +468,3 @@ def _hint(group: Sequence[Batch]) -> str:
     kinds = {leaf.dtype for leaf in tensors_of(group[0].inputs)}
     whole = [str(dtype).removeprefix("torch.") for dtype in kinds if not (dtype.is_floating_point or dtype.is_complex)]
     return f" Inputs of {whole[0]} are never cast; a model of numbers wants inputs.float()." if whole else ""
-
-
-def _as_accumulated(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
-    """Gradients laid out in memory as their parameters, as backward() would have left them in ``.grad``.
-
-    torch's fused optimizers read memory as it lies, and get other strides wrong.
-    """
-    return [
-        torch.empty_like(p, requires_grad=False).copy_(gradient)
-        if gradient is not None and gradient.layout is torch.strided and gradient.stride() != p.stride()
-        else gradient
-        for p, gradient in zip(parameters, gradients, strict=True)
-    ]

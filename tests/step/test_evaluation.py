@@ -113,6 +113,20 @@ def test_kept_gradients_are_unscaled_and_what_the_optimizer_gets(dtype, scale):
         torch.testing.assert_close(one, other, rtol=0 if exact else 2e-3, atol=0 if exact else 1e-5)
 
 
+@pytest.mark.parametrize("scale", ["static", "dynamic"])
+def test_a_float16_gradient_that_its_scale_makes_infinite_skips_the_step_and_is_shown(scale):
+    model, _ = one_weight(1.0, torch.float16)
+    batch = torch.ones(1, 1, dtype=torch.float16), torch.zeros(1)
+    step = train_step(model, lambda p, t: (4 * p).sum(), SGD, loss_scale=scale, keep_gradients=True)
+    state = step(batch, step.init(batch))  # 4 x 2**15 is above 65504
+    assert step.report.skipped
+    assert step.report.loss_scale == 2**15
+    assert state.gradients["weight"].item() == float("inf")
+    assert model.weight.item() == 1
+    plain = train_step(model, lambda p, t: (4 * p).sum(), SGD, keep_gradients=True)
+    assert plain(batch, plain.init(batch)).gradients["weight"].item() == 4
+
+
 @pytest.mark.case("axon-G8")
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -30,7 +30,7 @@ DENSE = {
 }
 POLICIES = {
     "float64": gv.Policy(params=torch.float64, compute=torch.float64, output=torch.float64),
-    "float32": None,
+    "float32": gv.Policy(params=torch.float32, compute=torch.float32, output=torch.float32),
     "float16": gv.Policy(params=torch.float16, compute=torch.float16, output=torch.float32),
     "bfloat16": gv.Policy(params=torch.bfloat16, compute=torch.bfloat16, output=torch.float32),
 }
