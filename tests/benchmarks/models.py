@@ -18,6 +18,8 @@ class Setting:
     model: nn.Module
     batch: tuple[Tensor, Tensor]
     loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
+    criterion: Callable[[Tensor, Tensor], Tensor]
+    """The loss of a prediction."""
 
 
 def mlp() -> Setting:
@@ -25,14 +27,14 @@ def mlp() -> Setting:
     torch.manual_seed(0)
     layers = [layer for _ in range(7) for layer in (nn.Linear(256, 256), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Linear(256, 256))
-    return Setting("mlp", model, (torch.randn(64, 256), torch.randn(64, 256)), squared_error)
+    return Setting("mlp", model, (torch.randn(64, 256), torch.randn(64, 256)), squared_error, F.mse_loss)
 
 
 def transformer() -> Setting:
     """A GPT of 12 blocks, width 256 and 10 million parameters on 8 x 64 tokens: a step of about 200 ms."""
     torch.manual_seed(0)
     tokens = torch.randint(0, Transformer.vocabulary, (8, 65))
-    return Setting("transformer", Transformer(), (tokens[:, :-1], tokens[:, 1:]), next_token)
+    return Setting("transformer", Transformer(), (tokens[:, :-1], tokens[:, 1:]), next_token, over_tokens)
 
 
 def deep() -> Setting:
@@ -42,7 +44,7 @@ def deep() -> Setting:
     for p in model.parameters():
         if p.ndim == 2:
             nn.init.xavier_uniform_(p, gain=5 / 3)
-    return Setting("deep", model, (torch.randn(32, 32), torch.randn(32, 32)), squared_error)
+    return Setting("deep", model, (torch.randn(32, 32), torch.randn(32, 32)), squared_error, F.mse_loss)
 
 
 def squared_error(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -50,7 +52,11 @@ def squared_error(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def next_token(model: nn.Module, tokens: Tensor, following: Tensor) -> Tensor:
-    return F.cross_entropy(model(tokens).flatten(0, 1), following.flatten())
+    return over_tokens(model(tokens), following)
+
+
+def over_tokens(logits: Tensor, following: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), following.flatten())
 
 
 class Transformer(nn.Module):
