@@ -119,13 +119,24 @@ class Evaluator:
                 part = loss if share == 1 else loss * share
                 losses.append(part.detach())
                 scaled = self._loss_scale.scale(part, scale_state)
-                taken = self._masters.widened(found.parameters, self.taking.take(scaled, batch, found))
+                taken = self._masters.widened(found.parameters, self._take(scaled, batch, found))
                 total = taken if total is None else _sum(total, taken)
             forward.settle(output)
         gradient = Grad._from(self._in_optimizer(found.kind), self._masters.of_all(found.parameters), total or [])
         gradient, scale_state, is_finite = self._unscale(gradient, scale_state)
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         return Evaluation(loss, joined(predictions), gradient, scale_state, is_finite, seen[0])
+
+    def _take(self, loss: Tensor, batch: Batch, found: Found) -> Gradients:
+        try:
+            return self.taking.take(loss, batch, found)
+        except RuntimeError as error:
+            if self._precision.casts:
+                error.add_note(
+                    "Does the model use activation checkpointing? That runs part of it again during backward, when the "
+                    "casts of the policy are over. Compute by torch.autocast around the run then, without a policy."
+                )
+            raise
 
     def _in_optimizer(self, kind: Kind) -> Kind:
         """The kind of gradients that are float32 where the optimizer works on float32 copies."""

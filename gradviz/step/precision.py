@@ -256,6 +256,11 @@ class Precision:
     def __repr__(self) -> str:
         return f"{self.policy!r} on {type(self._model).__name__}"
 
+    @property
+    def casts(self) -> bool:
+        """Whether a pass casts inputs or tensors on its way."""
+        return self._computes is not None
+
     def _holders(self, module: nn.Module) -> list[_Holder]:
         leaves = leaves_of(module)
         if leaves is not self._leaves:

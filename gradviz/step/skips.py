@@ -34,7 +34,8 @@ class Skips:
         loss = "" if torch.isfinite(tried.loss) else f" The loss itself is {tried.loss.item()}."
         warnings.warn(
             f"{self._in_a_row} steps in a row were skipped, up to iteration {iteration}: gradients are not finite, "
-            f"first that of {first_nonfinite(tried.gradient)!r}, and the loss scale stays at {scale:g}.{loss} (said once)",
+            f"first that of {first_nonfinite(tried.gradient)!r}, and the loss scale stays at {scale:g}.{loss} (said "
+            "once)",
             LossScaleWarning,
             stacklevel=3,
         )

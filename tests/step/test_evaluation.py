@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import gradviz as gv
 from gradviz.errors import DataError, LossScaleError
@@ -206,6 +207,24 @@ def test_a_tied_weight_has_the_exact_sum_and_is_scaled_once():
         kept = step((x, y), step.init((x, y))).gradients
         assert list(kept) == ["first.weight"]
         torch.testing.assert_close(kept["first.weight"], expected, rtol=1e-6, atol=1e-7)
+
+
+def test_checkpointing_under_a_policy_says_what_to_write_instead():
+    class Saving(nn.Sequential):
+        def forward(self, x):
+            return checkpoint(super().forward, x, use_reentrant=False)
+
+    def net() -> nn.Module:
+        torch.manual_seed(0)
+        return Saving(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    with pytest.raises(RuntimeError) as error:
+        train_step(net(), "mean_squared_error", SGD, policy=gv.Policy(compute="bfloat16")).init((X, Y))
+    assert any("torch.autocast around the run" in note for note in error.value.__notes__)
+    step = train_step(net(), "mean_squared_error", SGD, keep_gradients=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        state = step((X, Y), step.init((X, Y)))
+    assert state.gradients["0.weight"].any()
 
 
 # Micro-batches ---------------------------------------------------------------------------------------------------
