@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from gradviz.errors import (
     ModelError,
     OptimizerError,
     RecordingWarning,
+    StateTypeError,
     UnknownKeywordError,
 )
 from gradviz.loop.metrics import RunningAverage
@@ -261,16 +264,300 @@ def test_our_own_failure_warns_once_and_leaves_a_row_that_says_so(monkeypatch):
     assert loop.state.status == "completed"
 
 
-def test_kept_gradients_reach_metrics_and_handlers():
+@pytest.mark.case("axon-G10")
+def test_kept_gradients_reach_a_metric_and_a_handler_at_every_iteration():
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, 0.8)
-    seen = []
-    loop = gv.trainer(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True)
-    loop.metric(lambda g: g["weight"].abs().sum(), "gradient norm", "running_average", fields=["gradients"])
-    loop.handle_event("iteration_completed", lambda state: seen.append(state.step_state["gradients"]["weight"].item()))
+    seen, averages = [], []
+    loop = gv.trainer(
+        model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), keep_gradients=True, strict=True
+    )
+    loop.metric(gv.norm, "gradient norm", "running_average", fields=["gradients"])
+
+    def look(state):
+        seen.append(state.step_state["gradients"]["weight"].item())
+        averages.append(state.metrics["gradient norm"])
+
+    loop.handle_event("iteration_completed", look)
     loop.run([(torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1))] * 5)
     assert seen == pytest.approx([4, 2, 1, 0.5, 0.25])
-    assert loop.state.metrics["gradient norm"] == pytest.approx(1.55)
+    assert averages == pytest.approx([4, 3, 7 / 3, 1.875, 1.55])
+    assert loop.history.metrics["gradient norm"].tolist() == pytest.approx(seen)
+    assert loop.history.norms["weight"].tolist() == pytest.approx(seen)
+
+
+# What a step does besides -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.case("L05")
+def test_an_overflow_is_a_row_of_its_own_and_moves_nothing():
+    def run(overflows: bool) -> tuple[gv.Loop, list[dict[str, torch.Tensor]], list[float]]:
+        model = nn.Linear(1, 1)
+        nn.init.ones_(model.weight)
+        nn.init.zeros_(model.bias)
+        data = [(torch.full((2, 1), 1.0 + i), torch.ones(2, 1)) for i in range(10)]
+        if overflows:
+            data.insert(7, (torch.ones(2, 1), torch.full((2, 1), math.inf)))
+        weights, means = [], []
+        loop = gv.trainer(model, lambda p, t: (p * t).mean(), "adam", loss_scale="dynamic", keep_gradients=True)
+
+        def look(state):
+            values = {**model.state_dict(), **{k: v for m in loop._step.optimizer.state.values() for k, v in m.items()}}
+            weights.append({name: value.clone() for name, value in values.items()})
+            means.append(float(state.metrics["loss"]))
+
+        loop.handle_event("iteration_completed", look).run(data)
+        return loop, weights, means
+
+    (loop, values, means), (plain, without, plain_means) = run(True), run(False)
+    metrics, gradients = loop.history.metrics, loop.history.gradients.query("parameter == 'weight'")
+    assert metrics["skipped"].tolist() == [i == 7 for i in range(11)]
+    assert metrics["loss_scale"].tolist() == [2**15] * 8 + [2**14] * 3
+    assert metrics.loc[7, "loss"] == math.inf
+    assert gradients["state"].tolist() == ["ok"] * 11
+    assert [norm == math.inf for norm in gradients["norm"]] == [i == 7 for i in range(11)]
+    assert gradients["posinf"].tolist() == [int(i == 7) for i in range(11)]
+    assert all(torch.equal(values[7][name], values[6][name]) for name in values[6])
+    for ours, theirs in zip(values[:7] + values[8:], without, strict=True):
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert means[7] == math.inf
+    assert means[:7] + means[8:] == plain_means
+    epochs, plain_epochs = loop.history.epochs, plain.history.epochs
+    assert epochs.loc[0, "loss"] == plain_epochs.loc[0, "loss"] == loop.state.metrics["loss"]
+    assert (epochs.loc[0, "nonfinite"], epochs.loc[0, "iterations"]) == (1, 11)
+    assert loop.state.step_state["loss_scale_state"]["loss_scale"] == 2**14
+
+
+@pytest.mark.case("L12")
+@pytest.mark.case("L13")
+@pytest.mark.parametrize(
+    ("freeze", "unfreeze"),
+    [
+        (
+            lambda state: state.step_state["model_state"].freeze("0"),
+            lambda state: state.step_state["model_state"].unfreeze("0"),
+        ),
+        (
+            lambda state: state.step_state["model_state"].module[0].requires_grad_(False),
+            lambda state: state.step_state["model_state"].module[0].requires_grad_(True),
+        ),
+    ],
+    ids=["ModelState", "requires_grad_"],
+)
+@pytest.mark.parametrize("event", ["iteration_started", "iteration_completed"])
+def test_a_handler_s_freeze_holds_from_the_next_iteration_until_it_is_undone(event, freeze, unfreeze):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    loop, weights = gv.trainer(model, "mean_squared_error", optimizer, keep_gradients=True), []
+    late = event == "iteration_completed"
+
+    def change(state):
+        if state.iteration == 5 - late:
+            freeze(state)
+        if state.iteration == 8 - late:
+            unfreeze(state)
+
+    loop.handle_event(event, change)
+    loop.handle_event("iteration_completed", lambda state: weights.append(copy.deepcopy(model.state_dict())))
+    loop.run([(torch.ones(2, 2), torch.zeros(2, 1))] * 10)
+    for name in ("0.weight", "0.bias"):
+        assert loop.history.wide("state")[name].tolist() == ["ok"] * 5 + ["frozen"] * 3 + ["ok"] * 2
+        assert loop.history.norms[name].isna().tolist() == [False] * 5 + [True] * 3 + [False] * 2
+        moved = [not torch.equal(weights[i][name], weights[i - 1][name]) for i in range(1, 10)]
+        assert moved == [True] * 4 + [False] * 3 + [True] * 2
+    assert loop.history.wide("state")["2.weight"].tolist() == ["ok"] * 10
+    assert all(not torch.equal(weights[i]["2.weight"], weights[i - 1]["2.weight"]) for i in range(1, 10))
+    assert loop.history.events.to_numpy().tolist() == [
+        [5, "frozen", "0.weight"],
+        [5, "frozen", "0.bias"],
+        [8, "unfrozen", "0.weight"],
+        [8, "unfrozen", "0.bias"],
+    ]
+
+
+@pytest.mark.case("L15")
+def test_a_group_at_rest_is_not_optimized_for_as_long_as_it_rests():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2), nn.Linear(2, 1))
+    model[1].requires_grad_(False)
+    groups = [
+        {"params": model[0].parameters(), "lr": 0.0},
+        {"params": [*model[1].parameters(), *model[2].parameters()]},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+
+    def wake(state):
+        if state.iteration == 2:
+            optimizer.param_groups[0]["lr"] = 0.1
+
+    before = copy.deepcopy(model.state_dict())
+    loop = gv.trainer(model, "mean_squared_error", optimizer).handle_event("iteration_started", wake)
+    data = [(torch.ones(2, 2), torch.zeros(2, 1))] * 2
+    loop.run(data)
+    assert torch.equal(model[0].weight, before["0.weight"])
+    loop.run(data)
+    states = loop.history.wide("state")
+    assert states["0.weight"].tolist() == ["not_optimized"] * 2 + ["ok"] * 2
+    assert states["1.weight"].tolist() == ["frozen"] * 4
+    assert states["2.weight"].tolist() == ["ok"] * 4
+    assert loop.history.norms["0.weight"].notna().all()
+    assert not torch.equal(model[0].weight, before["0.weight"])
+
+
+@pytest.mark.parametrize("validates", [False, True])
+def test_a_batch_norm_frozen_from_the_start_is_still_through_runs_and_validations(validates):
+    model = net()
+    gv.ModelState(model).freeze("1")
+    before = copy.deepcopy(model[1].state_dict())
+    loop, flags = gv.trainer(model, "cross_entropy", "adam"), []
+    if validates:
+        loop.validate(loader())
+    loop.handle_event("iteration_started", lambda state: flags.append([child.training for child in model]))
+    for _ in range(2):
+        loop.run(loader(), epochs=2)
+    assert flags == [[True, False, True, True, True]] * 16
+    for name, value in model[1].state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert model.training
+    assert model[1].training
+
+
+def joined(data: list[tuple[torch.Tensor, torch.Tensor]], size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    groups = [data[i : i + size] for i in range(0, len(data), size)]
+    return [(torch.cat([x for x, _ in group]), torch.cat([y for _, y in group])) for group in groups]
+
+
+def test_accumulated_micro_batches_train_as_the_joined_batches_do():
+    data = list(loader(shuffle=False)) + list(loader(shuffle=False))[:1]  # 16, 16, 16, 2, 16
+
+    def run(batches, **options) -> tuple[gv.Loop, nn.Module]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        loop = gv.trainer(model, "cross_entropy", optimizer, **options).metric("accuracy")
+        loop.run(batches, epochs=2)
+        return loop, model
+
+    (ours, model), (theirs, expected) = run(data, accumulate=3), run(joined(data, 3))
+    assert len(ours.history) == len(theirs.history) == 4  # steps, not batches: 3 + 2 of them each epoch
+    for p, q in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(ours.history.norms, theirs.history.norms, rtol=1e-5)
+    metrics = ["loss", "accuracy"]
+    np.testing.assert_allclose(ours.history.metrics[metrics], theirs.history.metrics[metrics], rtol=1e-6)
+    np.testing.assert_allclose(ours.history.epochs, theirs.history.epochs, rtol=1e-6)
+    sizes = [len(y) for _, y in joined(data, 3)]
+    assert sizes == [48, 18]
+    losses = ours.history.metrics.query("epoch == 1")["loss"]
+    assert ours.history.epochs.loc[1, "loss"] == pytest.approx(np.average(losses, weights=sizes))
+
+
+def test_iterations_progress_and_events_count_steps_of_several_micro_batches():
+    read, placed = [], []
+
+    class Counted(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return 10
+
+        def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+            read.append(i)
+            return torch.ones(1), torch.ones(1)
+
+    loop = small_loop(accumulate=3)
+    loop.handle_event(
+        "iteration_completed",
+        lambda state: placed.append((state.epoch_iteration, len(state.step_state["y_true"]))),
+    )
+    loop.run(DataLoader(Counted(), batch_size=2), epochs=2)  # five batches: 3 + 2
+    progress = loop.history.progress
+    assert (progress.iteration, progress.iterations, progress.epochs) == (4, 4, 2)
+    assert placed == [(0, 6), (1, 4)] * 2
+    assert loop.state.event_counts["iteration_completed"] == 4
+    assert int(loop.state.step_state["i"]) == 4
+    read.clear()
+    state = loop.run(DataLoader(Counted(), batch_size=2), iterations=1)
+    assert (state.iteration, progress.iteration, progress.iterations) == (5, 5, 5)
+    assert read == list(range(6))  # no batch is fetched that no step takes
+
+
+def test_progress_of_micro_batches_without_a_length_is_unknown():
+    loop, planned = small_loop(accumulate=2), []
+    loop.handle_event("started", lambda state: planned.append(loop.history.progress.iterations))
+    loop.run(lambda epoch: iter(batches(1, 2, 3)))
+    assert planned == [None]
+    assert loop.history.metrics["loss"].tolist() == [1.5, 3]
+
+
+def test_clipping_shows_what_came_and_moves_by_what_is_left():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 0.8)
+    weights = []
+    loop = gv.trainer(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1), clip=1.0)
+    loop.handle_event("iteration_completed", lambda state: weights.append(model.weight.item()))
+    loop.run([(torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1))] * 3)
+    assert weights == pytest.approx([0.7, 0.6, 0.5], abs=1e-5)
+    assert loop.history.norms["weight"].tolist() == pytest.approx([4, 3.5, 3], abs=1e-4)
+
+
+@pytest.mark.parametrize("compute", ["float16", "bfloat16"])
+def test_a_policy_holds_in_training_validation_and_evaluation(compute):
+    class Looking(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.add((self.training, x.dtype, self.weight.dtype))
+            return super().forward(x)
+
+    seen: set[tuple[bool, torch.dtype, torch.dtype]] = set()
+    torch.manual_seed(0)
+    model = nn.Sequential(Looking(4, 8), nn.BatchNorm1d(8), Looking(8, 3))
+    policy = gv.Policy(params=compute, compute=compute, output="float32")
+    narrow = getattr(torch, compute)
+    loop = gv.trainer(model, "cross_entropy", "adam", policy=policy, loss_scale="dynamic").metric("accuracy")
+    held_out = [(x.to(narrow), y) for x, y in loader(shuffle=False)]
+    state = loop.validate(held_out).run(loader(), epochs=2)
+    assert seen == {(True, narrow, narrow), (False, narrow, narrow)}
+    assert state.step_state["y_pred"].dtype == torch.float32
+    assert loop.history.parameters["dtype"].to_dict() == {
+        name: "float32" if name.startswith("1.") else compute for name, _ in model.named_parameters()
+    }
+    assert model[1].running_mean.dtype == torch.float32
+    assert set(loop.history.wide("state").to_numpy().ravel()) == {"ok"}
+    evaluated = gv.evaluator(model, "cross_entropy", policy=policy).metric("accuracy").run(held_out)
+    assert evaluated.step_state["y_pred"].dtype == torch.float32
+    assert state.metrics["validation_loss"] == evaluated.metrics["loss"]
+    assert state.metrics["validation_accuracy"] == evaluated.metrics["accuracy"]
+
+
+def test_an_optimizer_that_evaluates_the_loss_itself_has_a_row_for_each_step():
+    calls = []
+    loop = gv.trainer(
+        net(),
+        lambda p, t: calls.append(1) or F.cross_entropy(p, t),
+        partial(torch.optim.LBFGS, max_iter=3),
+        keep_gradients=True,
+    )
+    state = loop.run(loader(shuffle=False), iterations=3)
+    assert (state.iteration, len(loop.history), state.event_counts["iteration_completed"]) == (3, 3, 3)
+    assert len(calls) > 4
+    assert set(loop.history.wide("state").to_numpy().ravel()) == {"ok"}
+    assert loop.history.norms.iloc[-1].to_dict() == pytest.approx(
+        {name: float(g.norm()) for name, g in state.step_state["gradients"].items()}
+    )
+
+
+def test_a_type_that_changes_on_the_way_ends_the_run_and_keeps_the_rows_before_it():
+    model = nn.Linear(1, 1)
+    loop = gv.trainer(model, "mean_squared_error", "sgd")
+    data = [(torch.ones(2, 1), torch.zeros(2, 1, dtype=torch.float64 if i == 3 else torch.float32)) for i in range(5)]
+    with pytest.raises(StateTypeError, match=r"y_true") as error:
+        loop.run(data)
+    assert str(error.value).startswith("In iteration 3, y_true became float64")
+    assert any("At iteration 3, in epoch 0" in note for note in error.value.__notes__)
+    assert (loop.state.status, loop.state.iteration, len(loop.history)) == ("failed", 3, 3)
+    assert loop.history.progress.message.startswith("StateTypeError")
+    assert loop.history.wide("state")["weight"].tolist() == ["ok"] * 3
+    assert loop.history.epochs["iterations"].tolist() == [3]
+    assert loop.run(data[:3]).iteration == 6
+    assert gv.trainer(model, "mean_squared_error", "sgd", strict=False).run(data).iteration == 5
 
 
 # Events and metrics -----------------------------------------------------------------------------------------------
