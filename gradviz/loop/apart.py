@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gradviz.errors import ModelError
-from gradviz.step.model_state import ModelState
+from gradviz.step.model_state import ModelState, ask_statistics, statistics_asked
 
 
 class Apart:
@@ -55,12 +55,14 @@ class Apart:
 
 def _copied(module: nn.Module) -> nn.Module:
     try:
-        return copy.deepcopy(module)
+        copied = copy.deepcopy(module)
     except Exception as error:
         raise ModelError(
             f"run(in_place=False) keeps what it trains in a copy of the model, and this {type(module).__name__} "
             f"cannot be copied ({type(error).__name__}: {error}). Write run(in_place=True)."
         ) from error
+    ask_statistics(copied, statistics_asked(module))
+    return copied
 
 
 class _Own:
@@ -72,6 +74,7 @@ class _Own:
         self._tables = [(table, dict(table)) for table in tables]
         self._values = [(t, t.detach().clone()) for t in state.values()]
         self._parameters = [(p, p.requires_grad, p.grad) for p in state.parameters.values()]
+        self._module, self._asked = state.module, statistics_asked(state.module)
 
     def restore(self) -> None:
         for table, content in self._tables:
@@ -82,6 +85,7 @@ class _Own:
         for p, requires_grad, gradient in self._parameters:
             p.requires_grad_(requires_grad)
             p.grad = gradient
+        ask_statistics(self._module, self._asked)
 
 
 def _move(source: ModelState, target: ModelState) -> None:
@@ -98,6 +102,7 @@ def _move(source: ModelState, target: ModelState) -> None:
                 b._buffers[name] = None if buffer is None else buffer.detach().clone()
             else:
                 _write(buffer, there)
+    ask_statistics(target.module, statistics_asked(source.module))
 
 
 def _write(value: Tensor, target: Tensor) -> None:

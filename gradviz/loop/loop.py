@@ -115,7 +115,7 @@ class Loop(Measured):
         >>> loop.history.epochs.filter(like="validation").round(6).to_dict("records")
         [{'validation_loss': 0.2, 'validation_mean_absolute_error': 0.4}]
         """
-        step = EvalStep(self._step.model, self._step.objective, self._step.precision)
+        step = EvalStep(self._step.model, self._step.objective, self._step.precision, self._step.cast)
         self._validation = Validation(step, data)
         self._handlers.add("epoch_completed", self._validate)
         return self

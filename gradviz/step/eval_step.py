@@ -32,14 +32,20 @@ class EvalStep:
     (tensor(0.2500), True)
     """
 
-    def __init__(self, model: nn.Module, objective: Objective | None, precision: Precision | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective | None,
+        precision: Precision | None = None,
+        cast: InputCast | None = None,
+    ) -> None:
         if not isinstance(model, nn.Module):
             raise ModelError(f"A model is a torch.nn.Module; got {described(model)}.")
         self.model = model
         self.objective = objective
         self.model_state = ModelState(model)
         self._precision = precision or Policy().on(model)
-        self._cast = InputCast()
+        self._cast = cast or InputCast(asked_for=self._precision.casts)
 
     @property
     def fields(self) -> tuple[str, ...]:

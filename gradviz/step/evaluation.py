@@ -28,7 +28,7 @@ from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
 from gradviz.step.precision import Precision
-from gradviz.step.shares import shares
+from gradviz.step.shares import shared
 from gradviz.step.step_state import detached, joined
 
 
@@ -103,14 +103,14 @@ class Evaluator:
         predictions: list[Any] = []
         seen: list[dict[str, Any]] = []
         total: Gradients | None = None
-        for batch, share in zip(group, shares(self._objective, group), strict=True):
-            forward = Forward(model_state, self._precision, may_repeat=not isinstance(self._objective, WrappedLoss))
+        for batch, (objective, share) in zip(group, shared(self._objective, group), strict=True):
+            forward = Forward(model_state, self._precision, may_repeat=not isinstance(objective, WrappedLoss))
             try:
-                result = self._objective(forward, model_state, batch.inputs, batch.targets)
+                result = objective(forward, model_state, batch.inputs, batch.targets)
             except BaseException:
                 forward.abandon()
                 raise
-            loss, output = checked(result, self._objective)
+            loss, output = checked(result, objective)
             predictions.append(map_leaves(detached, output.prediction))
             seen.append({"y_true": batch.targets, "y_pred": predictions[-1], "loss": loss.detach()})
             if expected is not None:

@@ -89,7 +89,8 @@ class Mask:
     def _adopt(self, parameters: dict[str, nn.Parameter]) -> None:
         held = {id(p) for group in self._optimizer.param_groups for p in group["params"]}
         for name, p in parameters.items():
-            self._masters.add(name, p)
+            if self._masters.of(p) is p:  # it has joined the model since
+                self._masters.add(name, p)
             if id(self._masters.of(p)) not in held:
                 self._optimizer.param_groups[0]["params"].append(self._masters.of(p))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -256,6 +256,21 @@ _statistics: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictiona
 """What was asked of the buffers of a module: to be still, to be so as long as its own parameters are frozen, or to move
 although they are. By module, so that every view of it knows, and because a batch norm without parameters has no
 requires_grad to tell."""
+
+
+def statistics_asked(module: nn.Module) -> list[str | None]:
+    """What was asked of the statistics of each module inside, in order, for a copy that does not know."""
+    return [_statistics.get(child) for child in module.modules()]
+
+
+def ask_statistics(module: nn.Module, asked: Sequence[str | None]) -> None:
+    """Ask the same of a module."""
+    for child, one in zip(module.modules(), asked, strict=False):
+        if one is None:
+            _statistics.pop(child, None)
+        else:
+            _statistics[child] = one
+
 
 _changes = 0
 

@@ -109,21 +109,25 @@ class WrappedLoss:
 class WeightedSum:
     """Several losses, one for each of a model's outputs: the i-th takes the i-th prediction and the i-th targets."""
 
-    def __init__(self, parts: Sequence[tuple[WrappedLoss, float]]) -> None:
+    def __init__(self, parts: Sequence[tuple[WrappedLoss, float | None]]) -> None:
         self.losses = [part.loss for part, _ in parts]
-        self._names = [part.name for part, _ in parts]
-        self._weights = [weight for _, weight in parts]
+        self._parts = list(parts)
+
+    def times(self, factors: Sequence[float]) -> WeightedSum:
+        """Each loss by a factor more; one that counts nothing is not computed, since a mean over nothing is NaN."""
+        weighted = zip(self._parts, factors, strict=True)
+        return WeightedSum([(part, weight * f if f and weight is not None else None) for (part, weight), f in weighted])
 
     def __call__(self, prediction: Any, targets: Any) -> Tensor:
         """The weighted sum; the weights are not normalised."""
         for what, values in (("predictions", prediction), ("targets", targets)):
             if not isinstance(values, tuple | list) or len(values) != len(self.losses):
                 came = described(values) + (f" of {len(values)}" if isinstance(values, tuple | list) else "")
-                raise LossError(
-                    f"{len(self.losses)} losses ({', '.join(self._names)}) take a tuple of as many {what}; got {came}."
-                )
-        parts = zip(self.losses, self._weights, prediction, targets, strict=True)
-        total: Tensor = sum(weight * loss(output, target) for loss, weight, output, target in parts)  # type: ignore[assignment]
+                names = ", ".join(part.name for part, _ in self._parts)
+                raise LossError(f"{len(self.losses)} losses ({names}) take a tuple of as many {what}; got {came}.")
+        columns = zip(self._parts, prediction, targets, strict=True)
+        weighted = [weight * part.loss(p, t) for (part, weight), p, t in columns if weight is not None]
+        total: Tensor = sum(weighted[1:], weighted[0])
         return total
 
 

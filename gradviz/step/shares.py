@@ -15,25 +15,43 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradviz.step.batch import Batch, batch_size
-from gradviz.step.objective import Objective, WrappedLoss
+from gradviz.step.objective import Objective, WeightedSum, WrappedLoss
 
 _OVER_TARGETS = (F.cross_entropy, F.nll_loss)
 
 
-def shares(objective: Objective, group: Sequence[Batch]) -> list[float]:
-    """The factor of each micro-batch's loss.
+def shared(objective: Objective, group: Sequence[Batch]) -> list[tuple[Objective, float]]:
+    """What to evaluate each micro-batch by, and the factor of the loss that it gives.
 
     Examples
     --------
-    >>> one = Batch(torch.zeros(6, 2), torch.zeros(6)), Batch(torch.zeros(2, 2), torch.zeros(2))
-    >>> shares(WrappedLoss(F.mse_loss, "mse_loss"), one)
+    >>> group = Batch(torch.zeros(6, 2), torch.zeros(6)), Batch(torch.zeros(2, 2), torch.zeros(2))
+    >>> [share for _, share in shared(WrappedLoss(F.mse_loss, "mse_loss"), group)]
     [0.75, 0.25]
-    >>> shares(WrappedLoss(nn.MSELoss(reduction="sum"), "MSELoss"), one)
+    >>> [share for _, share in shared(WrappedLoss(nn.MSELoss(reduction="sum"), "MSELoss"), group)]
     [1.0, 1.0]
     """
     if len(group) == 1:
-        return [1.0]
-    loss = objective.loss if isinstance(objective, WrappedLoss) else None
+        return [(objective, 1.0)]
+    if not isinstance(objective, WrappedLoss):
+        return [(objective, share) for share in _shares(None, group)]
+    loss = objective.loss
+    if isinstance(loss, WeightedSum) and all(_fits(batch.targets, loss) for batch in group):
+        # Each part has a share of its own: one may ignore targets that the other does not have.
+        columns = [
+            _shares(part, [batch._replace(targets=batch.targets[place]) for batch in group])
+            for place, part in enumerate(loss.losses)
+        ]
+        rows = zip(*columns, strict=True)
+        return [(WrappedLoss(loss.times(row), objective.name), 1.0) if any(row) else (objective, 0.0) for row in rows]
+    return [(objective, share) for share in _shares(loss, group)]
+
+
+def _fits(targets: Any, loss: WeightedSum) -> bool:
+    return isinstance(targets, tuple | list) and len(targets) == len(loss.losses)
+
+
+def _shares(loss: Any, group: Sequence[Batch]) -> list[float]:
     if _option(loss, "reduction") == "sum":
         return [1.0] * len(group)
     counts = [_count(loss, batch) for batch in group]

@@ -109,7 +109,7 @@ class TrainStep:
                     'that skips steps cannot undo. Write loss_scale="identity", or take another optimizer.'
                 )
         self._mask = Mask(self.masters, self.optimizer)
-        self._cast = InputCast(asked_for=policy is not None)
+        self.cast = InputCast(asked_for=self.precision.casts)
         self._train: Callable[[], None] | None = None
         self._expected: FixedPoint | None = None
         self._unreached: frozenset[str] = frozenset()  # by any step so far
@@ -336,7 +336,7 @@ class TrainStep:
     def _group(self, batch: Any) -> list[Batch]:
         like = next(iter(self.model_state.parameters.values()))
         dtype = self.precision.input_dtype(like.dtype)
-        return [self._cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]
+        return [self.cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]
 
 
 @names_nearest_keyword
@@ -378,7 +378,8 @@ def train_step(
         Keep each step's gradients in the state, under ``gradients``: accumulated and unscaled, before clipping, weight
         decay and momentum. In the parameter's dtype, float32 for 16-bit parameters.
     accumulate : int
-        A step takes a list of up to so many micro-batches; its gradient is the one of the joined batch.
+        A step takes a list of up to so many micro-batches; its gradient is the one of the joined batch. A function of
+        your own is taken to average over the batch; one that sums is a loss module with ``reduction="sum"``.
     clip : float or ("value", float), optional
         Clip what the optimizer gets by its norm, or each entry by value.
     strict : bool

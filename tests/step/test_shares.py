@@ -13,9 +13,13 @@ from torch.nn import functional as F
 
 from gradviz.step.batch import Batch
 from gradviz.step.objective import as_objective
-from gradviz.step.shares import shares
+from gradviz.step.shares import shared
 
 WEIGHT = torch.tensor([0.5, 2.0, 1.0])
+
+
+def shares(objective, group: list[Batch]) -> list[float]:
+    return [share for _, share in shared(objective, group)]
 
 
 def added_up(loss, parts: list[tuple[Tensor, Tensor]]) -> Tensor:
@@ -116,3 +120,29 @@ def test_objectives_and_batches_without_tensors_for_targets_count_examples():
 
 def test_one_micro_batch_is_the_batch():
     assert shares(as_objective("cross_entropy"), [Batch(torch.zeros(1, 3), torch.tensor([-100]))]) == [1.0]
+
+
+def test_each_of_several_losses_has_shares_of_its_own():
+    several = [("cross_entropy", 1.0), ("mean_squared_error", 0.5), (nn.L1Loss(reduction="sum"), 0.25)]
+    scores, numbers = torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64)
+    targets = torch.tensor([0, -100, -100, 1, 2, 0]), torch.randn(6, 2).double(), torch.randn(6, 2).double()
+    whole = as_objective(several).loss((scores, numbers, numbers), targets)
+    for sizes in ([3, 3], [1, 5], [2, 1, 3]):
+        cuts = [slice(sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes))]
+        group = [Batch(None, tuple(target[cut] for target in targets)) for cut in cuts]
+        parts = zip(shared(as_objective(several), group), cuts, group, strict=True)
+        losses = [
+            share * part.loss((scores[cut], numbers[cut], numbers[cut]), batch.targets)
+            for (part, share), cut, batch in parts
+        ]
+        torch.testing.assert_close(sum(losses), whole)
+
+
+def test_a_micro_batch_where_no_loss_counts_has_no_share():
+    none, one = torch.tensor([-100, -100]), torch.tensor([1, -100])
+    group = [Batch(None, (none, none)), Batch(None, (one, none))]
+    assert shares(as_objective([("cross_entropy", 1.0), ("nll", 0.0)]), group)[0] == 1.0
+    assert shares(
+        as_objective([("cross_entropy", 1.0), ("cross_entropy", 1.0)]), [Batch(None, (none, one)), group[1]]
+    ) == [1.0, 1.0]
+    assert shares(as_objective([("cross_entropy", 1.0)]), [Batch(None, (none,)), Batch(None, (one,))]) == [0.0, 1.0]
