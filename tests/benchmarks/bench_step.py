@@ -6,15 +6,16 @@
 far less than the time on the clock. How the two ways are timed, and what the columns say, stands in
 `tests.benchmarks.timing`.
 
-Both ways train the same model by the same optimizer, so that they read the same memory. On the other side stands the
-bare step with SGD and momentum, or what the operation names: the same with Adam, with its options turned off, or with
-torch's own tool for the matter. The last lines tell what kept gradients hold, and what the tensors of a step add up to
-at their most, everything of the model's and optimizer's own left out.
+Each way trains a copy of the model of its own: a step frees the gradients that the step before has left, and would pay
+for those of the other way. On the other side stands the bare step with SGD and momentum, or what the operation names:
+the same with Adam, ours with its options turned off, or torch's own tool for the matter. The last lines tell what kept
+gradients hold, and what the tensors that are made in a step add up to at their most.
 """
 
 from __future__ import annotations
 
-import gc
+import contextlib
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -37,93 +38,97 @@ ADAM = partial(torch.optim.Adam, lr=1e-7)
 
 def measure(setting: Setting, share: float) -> Iterator[Result]:
     """Every operation on one model."""
-    model, batch, criterion = setting.model, setting.batch, setting.criterion
-    sgd, adam = SGD(model.parameters()), ADAM(model.parameters())
-    halves = list(zip(*(part.chunk(2) for part in batch), strict=True))
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**15)
-
-    def ours(optimizer: torch.optim.Optimizer = sgd, given: Any = batch, **options: Any) -> Callable[[], None]:
-        return stepping(gv.train_step(model, criterion, optimizer, **options), given)
-
-    def bare(optimizer: torch.optim.Optimizer = sgd) -> None:
-        optimizer.zero_grad()
-        loss_of(*batch).backward()
-        optimizer.step()
-
-    def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
-        return criterion(model(inputs), targets)
-
-    def scaled() -> None:
-        sgd.zero_grad()
-        scaler.scale(loss_of(*batch)).backward()
-        scaler.step(sgd)
-        scaler.update()
-
-    def in_halves() -> None:
-        sgd.zero_grad()
-        for half in halves:
-            (loss_of(*half) / 2).backward()
-        sgd.step()
-
-    def clipped(limit: float) -> None:
-        sgd.zero_grad()
-        loss_of(*batch).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), limit)
-        sgd.step()
-
-    def autocast() -> None:
-        sgd.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = loss_of(*batch)
-        loss.backward()
-        sgd.step()
-
+    ours, bare = partial(stepping, setting), partial(by_hand, setting)
     pairs = at_least_four(share * PAIRS[setting.name])
 
     def result(operation: str, mine: Callable[[], Any], theirs: Callable[[], Any], target: float | None) -> Result:
         return Result(setting.name, operation, target, **compare(mine, theirs, pairs))
 
-    yield result("step", ours(), bare, None)
-    yield result("step, Adam", ours(adam), partial(bare, adam), None)
-    yield result("strict=False", ours(strict=False), bare, None)
+    yield result("step", ours(), bare(), None)
+    yield result("step, Adam", ours(ADAM), bare(ADAM), None)
+    yield result("strict=False", ours(strict=False), bare(), None)
     yield result("strict / not strict", ours(), ours(strict=False), None)
-    yield result("keep_gradients", ours(keep_gradients=True), bare, None)
+    yield result("keep_gradients", ours(keep_gradients=True), bare(), None)
     yield result("keep_gradients / without", ours(keep_gradients=True), ours(), KEPT_TARGET)
-    # Optimizers that never step: what they will keep is learned anew in each init.
-    for name, fresh, optimizer in (("SGD", SGD, sgd), ("Adam", ADAM, adam)):
-        step = gv.train_step(model, criterion, fresh(model.parameters()), keep_gradients=True)
-        yield result(f"init, {name}", partial(step.init, batch), partial(bare, optimizer), INIT_TARGET[setting.name])
-    yield result("static scale", ours(loss_scale="static"), bare, None)
-    yield result("dynamic scale", ours(loss_scale="dynamic"), bare, None)
-    yield result("dynamic / GradScaler", ours(loss_scale="dynamic"), scaled, None)
-    yield result("accumulate=2 / two halves", ours(given=halves, accumulate=2), in_halves, None)
+    for name, optimizer in (("SGD", SGD), ("Adam", ADAM)):
+        # Of an optimizer that never steps: what it will keep is learned anew in each.
+        init = partial(train_step(setting, optimizer, keep_gradients=True).init, setting.batch)
+        yield result(f"init, {name}", init, bare(optimizer), INIT_TARGET[setting.name])
+    yield result("static scale", ours(loss_scale="static"), bare(), None)
+    yield result("dynamic scale", ours(loss_scale="dynamic"), bare(), None)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**15)
+    yield result("dynamic / GradScaler", ours(loss_scale="dynamic"), bare(scaler=scaler), None)
+    yield result("accumulate=2 / two halves", ours(accumulate=2), bare(accumulate=2), None)
     for name, limit in (("clip=1", 1.0), ("clip=1e-6", 1e-6)):  # the second makes each gradient smaller
-        yield result(f"{name} / clip_grad_norm_", ours(clip=limit), partial(clipped, limit), None)
+        yield result(f"{name} / clip_grad_norm_", ours(clip=limit), bare(clip=limit), None)
     if setting.name == "mlp":
         policy = gv.Policy(compute=torch.bfloat16)
-        yield result("bfloat16 / autocast", ours(policy=policy), autocast, None)
+        yield result("bfloat16 / autocast", ours(policy=policy), bare(autocast=True), None)
 
 
-def stepping(step: TrainStep, batch: Any) -> Callable[[], None]:
-    """One step after another; the state before is freed within the step, as in a loop."""
-    state = step.init(batch)
+def train_step(setting: Setting, optimizer: Callable[..., torch.optim.Optimizer], **options: Any) -> TrainStep:
+    return gv.train_step(copy.deepcopy(setting.model), setting.criterion, optimizer, **options)
+
+
+def stepping(
+    setting: Setting, optimizer: Callable[..., torch.optim.Optimizer] = SGD, *, accumulate: int = 1, **options: Any
+) -> Callable[[], None]:
+    """One step of ours after another; the state before is freed within the step, as in a loop."""
+    step = train_step(setting, optimizer, accumulate=accumulate, **options)
+    given = setting.batch if accumulate == 1 else parts(setting, accumulate)
+    state = step.init(given)
 
     def go_on() -> None:
         nonlocal state
-        state = step(batch, state)
+        state = step(given, state)
 
     return go_on
 
 
+def by_hand(
+    setting: Setting,
+    kind: Callable[..., torch.optim.Optimizer] = SGD,
+    *,
+    accumulate: int = 1,
+    scaler: torch.amp.GradScaler | None = None,
+    clip: float | None = None,
+    autocast: bool = False,
+) -> Callable[[], None]:
+    """The same in plain torch."""
+    model, criterion, batches = copy.deepcopy(setting.model), setting.criterion, parts(setting, accumulate)
+    optimizer = kind(model.parameters())
+
+    def go_on() -> None:
+        optimizer.zero_grad()
+        for inputs, targets in batches:
+            with torch.autocast("cpu", torch.bfloat16) if autocast else contextlib.nullcontext():
+                loss = criterion(model(inputs), targets)
+            if accumulate > 1:
+                loss = loss / accumulate
+            (loss if scaler is None else scaler.scale(loss)).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+
+    return go_on
+
+
+def parts(setting: Setting, count: int) -> list[tuple[Tensor, ...]]:
+    """The batch as so many micro-batches."""
+    return list(zip(*(values.chunk(count) for values in setting.batch), strict=True))
+
+
 def measure_memory(setting: Setting) -> dict[str, int]:
     """Bytes that kept gradients hold, and that are alive at once in a step, with them and without."""
-    model, batch, criterion = setting.model, setting.batch, setting.criterion
-    figures = {}
+    batch, figures = setting.batch, {}
     for what, keeps in (("peak without kept gradients", False), ("peak with them", True)):
-        step = gv.train_step(model, criterion, SGD(model.parameters()), keep_gradients=keeps)
-        state = step.init(batch)
-        state = step(batch, state)
-        model.zero_grad()
+        step = train_step(setting, SGD, keep_gradients=keeps)
+        state = step(batch, step.init(batch))
+        step.model.zero_grad()
         state.pop("gradients", None)
         # Two steps: the gradients of the first are what the second finds, and frees or not.
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
@@ -132,10 +137,7 @@ def measure_memory(setting: Setting) -> dict[str, int]:
         figures[what] = highest(profile)
         if keeps:
             figures["kept"] = sum(storage_of(state["gradients"].values()).values())
-        model.zero_grad()
-        del state
-        gc.collect()
-    figures["parameters"] = sum(storage_of(model.parameters()).values())
+    figures["parameters"] = sum(storage_of(setting.model.parameters()).values())
     return figures
 
 
