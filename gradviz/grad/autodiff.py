@@ -105,7 +105,7 @@ def value_and_grad(
             "model.requires_grad_(True)."
         )
     torch.clear_autocast_cache()  # or autocast around several calls goes on with the weights of the first
-    with _outside_inference_mode(), torch.enable_grad(), Flags(enabled=not leaves.is_compiled) as flags:
+    with outside_inference_mode(), torch.enable_grad(), Flags(enabled=not leaves.is_compiled) as flags:
         if any(isinstance(argument, Mode) for argument in (*args, *kwargs.values())):
             flags.begin()
         watched = Versions(leaves.parameters, args, kwargs)
@@ -138,7 +138,8 @@ def value_and_grad(
 _NOTHING = contextlib.nullcontext()
 
 
-def _outside_inference_mode() -> contextlib.AbstractContextManager[Any]:
+def outside_inference_mode() -> contextlib.AbstractContextManager[Any]:
+    """Autograd at work, also where the caller has switched it off for inference."""
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else _NOTHING
 
 

@@ -10,10 +10,10 @@ from torch import nn
 from gradviz.errors import names_nearest_keyword
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.events import State
-from gradviz.loop.metrics import Measured, Metric, loss_metric, results
+from gradviz.loop.metrics import Measured, Metric, complete, loss_metric
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
-from gradviz.step.precision import Policy
+from gradviz.step.precision import Policy, as_policy
 from gradviz.step.step_state import StepState
 
 
@@ -55,7 +55,7 @@ class Evaluator(Measured):
             state.iteration += 1
         if not state.iteration:
             raise source.empty(0)
-        state.metrics, state.status = results(metrics), "completed"
+        state.metrics, state.status = complete(metrics), "completed"
         return state
 
 
@@ -120,4 +120,4 @@ def evaluator(
     """
     given = loss_or_objective is not None or objective is not None
     evaluated_by = as_objective(loss_or_objective, objective) if given else None
-    return Evaluator(EvalStep(model, evaluated_by, None if policy is None else policy.on(model)))
+    return Evaluator(EvalStep(model, evaluated_by, None if policy is None else as_policy(policy).on(model)))

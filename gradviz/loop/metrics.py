@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from gradviz.errors import MetricError, MetricWarning, described, names_nearest_keyword, nearest
 from gradviz.loop.events import is_same_handler
-from gradviz.step.batch import batch_size
+from gradviz.step.batch import Parts, batch_size
 from gradviz.step.step_state import StepState
 
 RESERVED = ("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
@@ -125,6 +125,7 @@ class Running:
     weight: float = 0.0
     latest: float = math.nan
     nonfinite: int = 0
+    lost: float = 0.0
 
     def add(self, value: float, weight: float) -> None:
         """Take in one batch's value."""
@@ -134,6 +135,12 @@ class Running:
             self.weight += weight
         else:
             self.nonfinite += 1
+            self.lost += value
+
+    @property
+    def complete(self) -> float:
+        """Of all values: NaN or infinite if one of them is."""
+        return self.lost if self.nonfinite else self.value
 
     @property
     def value(self) -> float:
@@ -199,8 +206,13 @@ class Metric:
 
     @property
     def value(self) -> np.floating[Any]:
-        """What it came to over all batches."""
+        """What it came to over the batches whose value is finite."""
         return self._reported(self.running.value)
+
+    @property
+    def complete(self) -> np.floating[Any]:
+        """What it came to over all batches, those whose value is not finite too."""
+        return self._reported(self.running.complete)
 
     @property
     def shown(self) -> np.floating[Any]:
@@ -214,16 +226,30 @@ class Metric:
             is_training = "optimizer_state" in state
             hint = " Pass keep_gradients=True to trainer." if "gradients" in missing and is_training else ""
             raise MetricError(f"The metric {self.name!r} asks for {missing[0]!r}: {nearest(missing[0], state)}.{hint}")
+        fields = [state[name] for name in self.fields]
+        n_parts = next((len(value) for value in fields if isinstance(value, Parts)), 0)
+        if not n_parts:
+            number = self._number(fields)
+            self.running.add(number, self.weight(state))
+            return number
+        # Micro-batches that do not fit together: one by one, and together as over an epoch.
+        batch = self.accumulator()
+        for place in range(n_parts):
+            part = [value[place] if isinstance(value, Parts) else value for value in fields]
+            number = self._number(part)
+            for running in (batch, self.running):
+                running.add(number, batch_size(*part))
+        return batch.complete
+
+    def _number(self, fields: Sequence[Any]) -> float:
         with torch.no_grad():
-            value = self.function(*(state[name] for name in self.fields))
-        try:
-            number = float(value)
-        except (TypeError, ValueError, RuntimeError):
-            raise MetricError(f"The metric {self.name!r} returned {described(value)}; one number is wanted.") from None
+            value = self.function(*fields)
         if _is_float64(value):
             self.dtype = np.float64
-        self.running.add(number, self.weight(state))
-        return number
+        try:
+            return float(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise MetricError(f"The metric {self.name!r} returned {described(value)}; one number is wanted.") from None
 
     def _reported(self, number: float) -> np.floating[Any]:
         with np.errstate(over="ignore"):  # a sum beyond float32 is infinite there, as it is to torch
@@ -279,6 +305,11 @@ def shown(metrics: Iterable[Metric]) -> dict[str, np.floating[Any]]:
 def results(metrics: Iterable[Metric]) -> dict[str, np.floating[Any]]:
     """What `state.metrics` shows after the last one."""
     return {metric.name: metric.value for metric in metrics}
+
+
+def complete(metrics: Iterable[Metric]) -> dict[str, np.floating[Any]]:
+    """What an evaluation came to: a batch that is not finite shows in it, where nobody looks at each batch."""
+    return {metric.name: metric.complete for metric in metrics}
 
 
 def floats(reported: Mapping[str, np.floating[Any]]) -> dict[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from gradviz.errors import DataError, MetricWarning
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.evaluator import evaluated, loss_metrics
-from gradviz.loop.metrics import VALIDATION, Metric, results
+from gradviz.loop.metrics import VALIDATION, Metric, complete
 from gradviz.step.eval_step import EvalStep
 
 
@@ -56,7 +56,7 @@ class Validation:
             error = self._source.empty(epoch)
             error.add_note("In a validation.")
             raise error
-        return {VALIDATION + name: value for name, value in results(fresh).items()}
+        return {VALIDATION + name: value for name, value in complete(fresh).items()}
 
     def _carried(self, metrics: Iterable[Metric]) -> list[Metric]:
         """Copies of the metrics that an evaluation can compute; the others are named once."""

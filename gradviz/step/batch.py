@@ -80,6 +80,8 @@ class InputCast:
             leaf = self._as_tensor(leaf)
             if not isinstance(leaf, Tensor):
                 return leaf
+            if leaf.is_inference() and not torch.is_inference_mode_enabled():
+                leaf = leaf.clone()  # autograd cannot use it
             if leaf.is_floating_point() and dtype.is_floating_point and leaf.dtype != dtype:
                 self._say(leaf.dtype, dtype)
                 return leaf.to(device, dtype, non_blocking=True)

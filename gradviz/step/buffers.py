@@ -19,6 +19,7 @@ class Buffers:
     """
 
     def __init__(self, module: nn.Module) -> None:
+        self._module = module
         self._own = _slots(module)
         self._values = {slot: t.detach().clone() for slot, t in self._own.items()}
         self._laid_out: dict[int, Tensor] = {}
@@ -30,11 +31,20 @@ class Buffers:
             self._laid_out[id(fresh)] = fresh
             child._buffers[name] = fresh
 
+    def first_values(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copies of the first values, by name, where nothing else is given than the module's own tensors."""
+        own = {id(t) for t in self._own.values()} | self._laid_out.keys()
+        slots = {id(t): slot for slot, t in _slots(self._module).items()}
+        first = {}
+        for name, live in ModelState(self._module).buffers.items():
+            if (name not in given or id(given[name]) in own) and slots[id(live)] in self._values:
+                first[name] = self._values[slots[id(live)]].clone()
+        return first
+
     def restore(self) -> None:
-        """Leave the module as the step found it: a pass has failed."""
+        """Leave the module with the buffers that the step began with."""
         for (child, name), own in self._own.items():
-            with torch.no_grad():
-                own.copy_(self._values[child, name])
+            _write(self._values[child, name], own)
             child._buffers[name] = own
 
     def settle(self, kept: Mapping[tuple[nn.Module, str], Tensor]) -> None:
@@ -42,10 +52,7 @@ class Buffers:
         for (child, name), tensor in kept.items():
             own = self._own.get((child, name))
             if own is not None and (tensor is own or id(tensor) in self._laid_out):
-                # By value: batch norm moves its statistics without counting a version.
-                if tensor is not own and not torch.equal(tensor, own):
-                    with torch.no_grad():
-                        own.copy_(tensor)
+                _write(tensor, own)
                 tensor = own
             child._buffers[name] = tensor
 
@@ -71,6 +78,13 @@ class BuffersAfter(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._model_state.buffers)
+
+
+def _write(value: Tensor, own: Tensor) -> None:
+    # By value: batch norm moves its statistics without counting a version, and an expanded constant refuses a copy.
+    if value is not own and not torch.equal(value, own):
+        with torch.no_grad():
+            own.copy_(value)
 
 
 def _slots(module: nn.Module) -> dict[tuple[nn.Module, str], Tensor]:

@@ -5,6 +5,7 @@ What a training step would have moved stays: parameters, batch-norm statistics, 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 from gradviz.errors import ModelError, described
 from gradviz.grad.modes import Eval
 from gradviz.step.batch import Batch, InputCast, as_batch, in_words, map_leaves
+from gradviz.step.gradients import gradients_kept
 from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
 from gradviz.step.precision import Policy, Precision
@@ -82,11 +84,13 @@ class EvalStep:
         # An objective of the user's own may differentiate inside.
         with Eval().applied(self.model), torch.set_grad_enabled(is_own):
             forward = Forward(self.model_state, self._precision, may_repeat=is_own)
-            if self.objective is None:
-                loss, output = None, forward(self.model_state, batch.inputs)
-            else:
-                result = self.objective(forward, self.model_state, batch.inputs, batch.targets)
-                loss, output = checked(result, self.objective, graph=False)
+            with forward, gradients_kept(self.model_state.parameters) if is_own else contextlib.nullcontext():
+                if self.objective is None:
+                    loss, output = None, forward(self.model_state, batch.inputs)
+                else:
+                    result = self.objective(forward, self.model_state, batch.inputs, batch.targets)
+                    loss, output = checked(result, self.objective, graph=False)
+                    forward.check(output)
             forward.settle(output)
         state = StepState(
             model_state=self.model_state,

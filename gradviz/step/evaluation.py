@@ -19,17 +19,17 @@ from torch import Tensor
 from gradviz.errors import LossScaleError, described
 from gradviz.grad.algebra import Grad
 from gradviz.grad.leaves import Kind
-from gradviz.step.batch import Batch, map_leaves
+from gradviz.step.batch import Batch, map_leaves, tensors_of
 from gradviz.step.fixed_point import FixedPoint
-from gradviz.step.gradients import Gradients, Taking
-from gradviz.step.loss_scale import LossScale, all_finite
+from gradviz.step.gradients import Sum, Taking
+from gradviz.step.loss_scale import LossScale, ScalesLoss, all_finite
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
 from gradviz.step.precision import Precision
 from gradviz.step.shares import shared
-from gradviz.step.step_state import detached, joined
+from gradviz.step.step_state import joined, own
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,28 @@ class Evaluation:
 class Evaluator:
     """Evaluates the objective of one model."""
 
-    def __init__(self, objective: Objective, precision: Precision, masters: Masters, loss_scale: Any) -> None:
+    def __init__(
+        self, objective: Objective, precision: Precision, masters: Masters, loss_scale: ScalesLoss, *, keeps: bool
+    ) -> None:
         self._objective = objective
         self._precision = precision
         self._masters = masters
         self._loss_scale = loss_scale
         self._kinds: tuple[Kind, Kind] | None = None
-        self.taking = Taking()
+        self._keeps = keeps
+        self.taking = Taking(masters, keeps=keeps)
 
     @property
     def may_skip(self) -> bool:
         """Whether a step with gradients that are not finite is skipped; an object of the user's own skips too."""
         return bool(getattr(self._loss_scale, "skips_nonfinite", True))
+
+    def try_out(self, group: Sequence[Batch], found: Found, model_state: ModelState) -> Evaluation:
+        """A trial: what follows has to be undone by the caller."""
+        reentrant = self.taking.reentrant
+        self.taking = Taking(self._masters, keeps=self._keeps)
+        self.taking.reentrant = reentrant
+        return self(group, self._loss_scale.init(), found, model_state, is_trial=True)
 
     def __call__(
         self,
@@ -84,6 +94,8 @@ class Evaluator:
         model_state: ModelState,
         expected: FixedPoint | None = None,
         iteration: int = 0,
+        *,
+        is_trial: bool = False,
     ) -> Evaluation:
         """The loss and the gradients of the micro-batches as of one batch.
 
@@ -92,44 +104,51 @@ class Evaluator:
         LossError
             If the objective returns no differentiable scalar.
         StateTypeError
-            If loss, prediction or targets are not as `expected`; before any backward pass.
+            If targets, prediction or loss are not as `expected`; before any backward pass.
         """
-        # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
-        # parameters keep none, so that neither momentum nor weight decay moves them.
-        for p in found.leaves.parameters.values():
-            p.grad = None
-        self._masters.drop_gradients()
         losses: list[Tensor] = []
-        predictions: list[Any] = []
         seen: list[dict[str, Any]] = []
-        total: Gradients | None = None
+        gradients = self.taking.begin(found, is_trial=is_trial)
         for batch, (objective, share) in zip(group, shared(self._objective, group), strict=True):
-            forward = Forward(model_state, self._precision, may_repeat=not isinstance(objective, WrappedLoss))
-            try:
-                result = objective(forward, model_state, batch.inputs, batch.targets)
-            except BaseException:
-                forward.abandon()
-                raise
-            loss, output = checked(result, objective)
-            predictions.append(map_leaves(detached, output.prediction))
-            seen.append({"y_true": batch.targets, "y_pred": predictions[-1], "loss": loss.detach()})
             if expected is not None:
-                expected.check_batch(seen[-1], iteration)
-            if share:  # where nothing counts, a mean is one over nothing: NaN
-                part = loss if share == 1 else loss * share
-                losses.append(part.detach())
-                scaled = self._loss_scale.scale(part, scale_state)
-                taken = self._masters.widened(found.parameters, self._take(scaled, batch, found))
-                total = taken if total is None else _sum(total, taken)
+                expected.check_batch({"y_true": batch.targets}, iteration)
+            forward = Forward(model_state, self._precision, may_repeat=not isinstance(objective, WrappedLoss))
+            with forward:
+                result = objective(forward, model_state, batch.inputs, batch.targets)
+                loss, output = checked(result, objective)
+                forward.check(output)
+                prediction = map_leaves(own, output.prediction)
+                seen.append({"y_true": batch.targets, "y_pred": prediction, "loss": own(loss)})
+                if expected is not None:
+                    expected.check_batch(seen[-1], iteration)
+                if share:
+                    part = loss if share == 1 else loss * share
+                    losses.append(seen[-1]["loss"] if share == 1 else part.detach())
+                    self._add(gradients, self._scaled(part, scale_state), batch)
+                elif found.leaves.wrapper is not None:
+                    # Nothing of it counts, and its loss is a mean over nothing, NaN. The other processes wait for it.
+                    self._add(gradients, _nothing(output.prediction), batch)
             forward.settle(output)
-        gradient = Grad._from(self._in_optimizer(found.kind), self._masters.of_all(found.parameters), total or [])
+        gradient = Grad._from(self._in_optimizer(found.kind), self._masters.of_all(found.parameters), gradients.total())
         gradient, scale_state, is_finite = self._unscale(gradient, scale_state)
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-        return Evaluation(loss, joined(predictions), gradient, scale_state, is_finite, seen[0])
+        prediction = joined([part["y_pred"] for part in seen])
+        return Evaluation(loss, prediction, gradient, scale_state, is_finite, seen[0])
 
-    def _take(self, loss: Tensor, batch: Batch, found: Found) -> Gradients:
+    def _scaled(self, loss: Tensor, state: Any) -> Tensor:
+        scaled: Tensor = self._loss_scale.scale(loss, state)
+        if isinstance(self._loss_scale, LossScale):
+            return scaled
+        if not isinstance(scaled, Tensor) or scaled.ndim or not scaled.requires_grad:
+            raise LossScaleError(
+                f"scale(loss, state) returned {described(scaled)}; the loss times a factor is wanted, with its graph. "
+                "Write return loss * factor."
+            )
+        return scaled
+
+    def _add(self, gradients: Sum, loss: Tensor, batch: Batch) -> None:
         try:
-            return self.taking.take(loss, batch, found)
+            gradients.add(loss, batch)
         except RuntimeError as error:
             if self._precision.casts:
                 error.add_note(
@@ -154,13 +173,24 @@ class Evaluator:
                 return gradient, state, True
             is_finite = all_finite(gradient)
             return *self._loss_scale.unscaled(gradient, state, is_finite), is_finite
-        unscaled, state = self._loss_scale.unscale(gradient, state)
+        unscaled, state = _pair(self._loss_scale.unscale(gradient, state))
         unscaled = _as_given(unscaled, gradient)
         return unscaled, state, not self.may_skip or all_finite(unscaled)
 
 
-def _sum(total: Gradients, more: Gradients) -> Gradients:
-    return [b if a is None else a if b is None else a + b for a, b in zip(total, more, strict=True)]
+def _nothing(prediction: Any) -> Tensor:
+    """A loss of zero that goes back through the whole model."""
+    total: Tensor = sum(leaf.sum() * 0.0 for leaf in tensors_of(prediction) if leaf.requires_grad)  # type: ignore[assignment]
+    return total
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    if isinstance(result, tuple) and len(result) == 2:
+        return result
+    raise LossScaleError(
+        f"unscale(gradients, state) returned {described(result)}; the gradients and the next state are wanted. Write "
+        "return gradients / scale, state."
+    )
 
 
 def _as_given(unscaled: Any, gradient: Grad[Any]) -> Grad[Any]:
@@ -172,9 +202,9 @@ def _as_given(unscaled: Any, gradient: Grad[Any]) -> Grad[Any]:
         )
     given: list[Tensor | None] = []
     for name, leaf in gradient.items():
-        if unscaled[name].shape != leaf.shape:
+        if not isinstance(unscaled[name], Tensor) or unscaled[name].shape != leaf.shape:
             raise LossScaleError(
-                f"unscale(gradients, state) returned {name!r} in shape {tuple(unscaled[name].shape)}; its gradient has "
+                f"unscale(gradients, state) returned {described(unscaled[name])} for {name!r}; its gradient has shape "
                 f"{tuple(leaf.shape)}."
             )
         given.append(None if name in gradient.unused else unscaled[name].to(leaf.dtype))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from gradviz.errors import ModelError, NothingReachedError
 from gradviz.grad.autodiff import REENTRANT, apart, has_reentrant, nodes
 from gradviz.step.batch import tensors_of
 from gradviz.step.mask import Found
+from gradviz.step.masters import Masters
 
 Gradients = list[Tensor | None]
 """One for each trainable parameter, in order; None where no path leads to it."""
@@ -33,67 +35,143 @@ class ReentrantCheckpoint(NothingReachedError):
     """Re-entrant checkpointing hides parameters from `torch.autograd.grad`."""
 
 
-class Taking:
-    """The way of one model's gradients."""
+class Sum(Protocol):
+    """Gradients of micro-batches, adding up."""
 
-    def __init__(self) -> None:
-        self.reentrant = False
-        """Whether re-entrant checkpointing was found in the graph."""
-        self._unused: list[bool] = []
-
-    def _needs_backward(self, found: Found) -> bool:
-        """Whether `torch.autograd.grad` would go around something."""
-        return self.reentrant or found.leaves.wrapper is not None or any(map(_hooks, found.parameters))
-
-    def take(self, loss: Tensor, batch: Any, found: Found) -> Gradients:
-        """The gradients of a loss; no parameter has a ``.grad``, before and after.
+    def add(self, loss: Tensor, batch: Any) -> None:
+        """Those of one micro-batch's loss more.
 
         Raises
         ------
         ReentrantCheckpoint
-            If the graph has such a part, and `reentrant` does not say so.
-        ModelError
-            If a hook took a gradient away.
+            If the graph has such a part, and nobody has said so.
         """
-        if self._needs_backward(found):
-            with gradients_kept(batch):
-                return self._backward(loss, found)
+
+    def total(self) -> Gradients:
+        """All of them, in the dtype that the optimizer works in; no parameter has a ``.grad``."""
+
+
+class Taking:
+    """How one model's gradients are taken, step after step.
+
+    Parameters
+    ----------
+    masters : Masters
+    keeps : bool
+        Whether gradients outlive their step or add up over several passes, so that their memory must be their own.
+    """
+
+    def __init__(self, masters: Masters, *, keeps: bool) -> None:
+        self.masters = masters
+        self.keeps = keeps
+        self.reentrant = False
+        """Whether re-entrant checkpointing was found in the graph."""
+        self._unused: list[bool] | None = None
+
+    def begin(self, found: Found, *, is_trial: bool = False) -> Sum:
+        """Nothing so far. A trial is nobody's business: it neither reduces over processes nor fires a hook."""
+        # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
+        # parameters keep none, so that neither momentum nor weight decay moves them.
+        for p in found.leaves.parameters.values():
+            p.grad = None
+        self.masters.drop_gradients()
+        goes_around = found.leaves.wrapper is not None or any(map(_hooks, found.parameters))
+        if self.reentrant or found.leaves.wrapper in _SHARDED or (goes_around and not is_trial):
+            return _ByBackward(self, found)
+        return _ByGrad(self, found)
+
+    def look_for_hidden(self, loss: Tensor, gradients: Sequence[Tensor | None], found: Found) -> None:
+        """Refuse a graph that may hide parameters: the first one, and one that reaches others than the last."""
+        unused = [gradient is None for gradient in gradients]
+        if unused != self._unused:
+            if has_reentrant(loss):
+                name = found.kind.names[unused.index(True)] if True in unused else found.kind.names[0]
+                raise ReentrantCheckpoint(f"Not all of the gradient of {name!r} may have come. {REENTRANT}")
+            self._unused = unused
+
+
+class _ByGrad:
+    def __init__(self, taking: Taking, found: Found) -> None:
+        self._taking = taking
+        self._found = found
+        self._total: Gradients | None = None
+
+    def add(self, loss: Tensor, batch: Any) -> None:
+        parameters = self._found.parameters
         try:
-            gradients = torch.autograd.grad(loss, found.parameters, allow_unused=True)
+            gradients: Sequence[Tensor | None] = torch.autograd.grad(loss, parameters, allow_unused=True)
         except RuntimeError as error:
             if "use_reentrant=True" in str(error):
                 raise ReentrantCheckpoint(REENTRANT) from error
             raise
-        if any(gradient is None for gradient in gradients):
-            self._look_for_hidden(loss, [gradient is None for gradient in gradients], found)
-        return list(apart(gradients))
+        self._taking.look_for_hidden(loss, gradients, self._found)
+        if self._taking.keeps:
+            gradients = self._of_their_own(gradients, batch)
+        taken = self._taking.masters.widened(parameters, list(apart(gradients)))
+        self._total = taken if self._total is None else _sum(self._total, taken)
 
-    def _look_for_hidden(self, loss: Tensor, unused: list[bool], found: Found) -> None:
-        """Refuse what was not reached if re-entrant checkpointing may hide it; what was looked at once is known."""
-        if unused != self._unused:
-            if has_reentrant(loss):
-                name = found.kind.names[unused.index(True)]
-                raise ReentrantCheckpoint(f"No gradient came for {name!r}. {REENTRANT}")
-            self._unused = unused
+    def total(self) -> Gradients:
+        return self._total or [None] * len(self._found.parameters)
 
-    def _backward(self, loss: Tensor, found: Found) -> Gradients:
-        leaves, names, parameters = found.leaves, found.kind.names, found.parameters
-        if self.reentrant or leaves.wrapper in _SHARDED:
-            torch.autograd.backward(loss)  # neither goes with inputs=
-        else:
-            torch.autograd.backward(loss, inputs=list(parameters))
-        taken: Gradients = []
-        for name, p in zip(names, parameters, strict=True):
+    def _of_their_own(self, gradients: Sequence[Tensor | None], batch: Any) -> Sequence[Tensor | None]:
+        """Copies where the memory is somebody else's: a custom function may hand out a tensor that it holds.
+
+        As backward() has it, which takes a gradient over only if nobody else holds it.
+        """
+        given = [gradient for gradient in gradients if gradient is not None]
+        # Held by the tuple, by the list and by the call itself.
+        if max(map(sys.getrefcount, given), default=0) > 3 or max(map(_use_count, given), default=0) > 1:
+            return [gradient if gradient is None else gradient.clone() for gradient in gradients]
+        others = [*self._found.parameters, *(buffer for _, buffer in self._found.leaves.named_buffers())]
+        held = set(map(_place, filter(_is_strided, [*others, *tensors_of(batch)])))
+        if held.isdisjoint(map(_place, filter(_is_strided, given))):
+            return gradients
+        return [gradient if gradient is None else gradient.clone() for gradient in gradients]
+
+
+class _ByBackward:
+    def __init__(self, taking: Taking, found: Found) -> None:
+        self._taking = taking
+        self._found = found
+        self._so_far: Gradients = [None] * len(found.parameters)
+
+    def add(self, loss: Tensor, batch: Any) -> None:
+        leaves, parameters = self._found.leaves, self._found.parameters
+        # Hooks see the sum so far, as in plain torch; what an objective has left in .grad is not part of it.
+        for p, gradient in zip(parameters, self._so_far, strict=True):
+            p.grad = gradient
+        with gradients_kept(batch):
+            if self._taking.reentrant or leaves.wrapper in _SHARDED:
+                torch.autograd.backward(loss)  # neither goes with inputs=
+            else:
+                torch.autograd.backward(loss, inputs=list(parameters))
+        for place, (name, p) in enumerate(zip(self._found.kind.names, parameters, strict=True)):
             if p.grad is None and _hooks(p) and _is_reached(loss, p):
                 raise ModelError(
                     f"A post-accumulate-grad hook took the gradient of {name!r} away before the optimizer's step, so "
                     "it cannot be told from one that was never reached. Leave p.grad in place, and let the loop's "
                     "optimizer take the step."
                 )
-            # DDP may have it as a view of a bucket, which the next backward writes into.
-            taken.append(p.grad if p.grad is None or leaves.wrapper is None else p.grad.clone())
-            p.grad = None
-        return taken
+            self._so_far[place], p.grad = p.grad, None
+
+    def total(self) -> Gradients:
+        taken = self._so_far
+        if self._taking.keeps and self._found.leaves.wrapper is not None:
+            # DDP may have them as views of a bucket, which the next backward writes into.
+            taken = [gradient if gradient is None else gradient.clone() for gradient in taken]
+        return self._taking.masters.widened(self._found.parameters, taken)
+
+
+_use_count = Tensor._use_count  # type: ignore[attr-defined]
+_place = Tensor.data_ptr
+
+
+def _is_strided(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.numel() > 0
+
+
+def _sum(total: Gradients, more: Gradients) -> Gradients:
+    return [b if a is None else a if b is None else a + b for a, b in zip(total, more, strict=True)]
 
 
 @contextlib.contextmanager
@@ -112,15 +190,16 @@ def gradients_kept(*values: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """No post-accumulate-grad hook fires: a trial is nobody's business."""
-    held = [(hooks, dict(hooks)) for hooks in map(_hooks, parameters) if hooks]
-    for hooks, _ in held:
-        hooks.clear()
+    """No hook of a parameter fires."""
+    hooks = [held for p in parameters for held in (_hooks(p), p._backward_hooks) if held]
+    before = [(held, dict(held)) for held in hooks]
+    for held in hooks:
+        held.clear()
     try:
         yield
     finally:
-        for hooks, kept in held:
-            hooks.update(kept)
+        for held, content in before:
+            held.update(content)
 
 
 def as_accumulated(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> Gradients:

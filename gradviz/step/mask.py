@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from gradviz.errors import ModelError, OptimizerError
 from gradviz.grad.leaves import Kind, Leaves, leaves_of
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import stillness
+from gradviz.step.surrogate import needs_closure
 
 
 class Found(NamedTuple):
@@ -40,6 +42,7 @@ class Mask:
         self._kind: Kind | None = None
         self._stillness = stillness()
         self._trained: dict[str, bool] = {}
+        self._at_first: frozenset[str] = frozenset()
         self._frozen: list[str] = []
         self._unfrozen: list[str] = []
         self._optimized: frozenset[str] = frozenset()
@@ -59,7 +62,10 @@ class Mask:
             if self._trained.get(name, now) != now:
                 (self._unfrozen if now else self._frozen).append(name)
         if self._trained:
+            self._check_reduced(leaves)
             self._adopt({name: leaves.parameters[name] for name in trained if trained[name] and name in self._unfrozen})
+        else:
+            self._at_first = found.kind.frozen
         self._trained = trained
         return True
 
@@ -92,7 +98,27 @@ class Mask:
             if self._masters.of(p) is p:  # it has joined the model since
                 self._masters.add(name, p)
             if id(self._masters.of(p)) not in held:
-                self._optimizer.param_groups[0]["params"].append(self._masters.of(p))
+                self._join(name, self._masters.of(p))
+
+    def _check_reduced(self, leaves: Leaves) -> None:
+        """Refuse what DDP may not have taken in, being frozen: its gradient would stay this process's own."""
+        late = [name for name in self._unfrozen if name in self._at_first]
+        if late and leaves.wrapper == "DistributedDataParallel":
+            raise ModelError(
+                f"{late[0]!r} was frozen when the step was made, and DistributedDataParallel reduces only what was "
+                "trainable when it was made. Unfreeze, wrap the model anew, and make a new step or trainer."
+            )
+
+    def _join(self, name: str, p: Tensor) -> None:
+        if needs_closure(self._optimizer):
+            raise OptimizerError(
+                f"{name!r} was unfrozen, and {type(self._optimizer).__name__} cannot take it in on the way. Make it "
+                "over all parameters from the start: gradients come for the trainable ones only."
+            )
+        group = self._optimizer.param_groups[0]
+        group["params"].append(p)
+        if "param_names" in group:
+            group["param_names"].append(name)
 
 
 def _rate(group: dict[str, Any]) -> float:

@@ -104,6 +104,21 @@ class Masters:
         for copy in self._copies.values():
             copy.master.grad = None
 
+    def check(self, parameters: Mapping[str, Tensor]) -> None:
+        """Refuse parameters that have become 16-bit since, and that the optimizer would work on as they are.
+
+        Raises
+        ------
+        OptimizerError
+        """
+        for name, p in parameters.items():
+            if p.dtype in HALF and id(p) not in self._copies and name in self._parameters:
+                raise OptimizerError(
+                    f"{name} is {str(p.dtype).removeprefix('torch.')} now, and was not when the optimizer was made: it "
+                    "has no float32 copy, in which small updates would not be lost. Convert the model first, and then "
+                    "make the step or trainer."
+                )
+
     def refresh(self) -> None:
         """Take over what somebody else wrote into 16-bit parameters since the last step.
 

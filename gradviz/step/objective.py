@@ -6,6 +6,7 @@ it here, so there is no second code path.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,12 +33,12 @@ class Output(NamedTuple):
     state: Mapping[str, Tensor]
 
 
-class Forward:
+class Forward(contextlib.AbstractContextManager["Forward"]):
     """The model's forward pass for one step, as objectives call it.
 
-    Each call starts from the buffers the step began with; `settle` keeps those of the output that was returned.
-    Copies are only made for a user's objective: a wrapped loss calls once, and large constant buffers would be
-    copied each step for nothing.
+    Each call starts from the buffers the step began with; `settle` keeps those of the output that was returned. Within
+    it, an error puts all of them back. Copies are only made for a user's objective: a wrapped loss calls once, and
+    large constant buffers would be copied each step for nothing. Its buffers have moved then as in plain torch.
     """
 
     def __init__(self, model_state: ModelState, precision: Precision, *, may_repeat: bool) -> None:
@@ -45,43 +46,69 @@ class Forward:
         self._precision = precision
         self._buffers = Buffers(model_state.module) if may_repeat else None
         self._latest: BuffersAfter | None = None
+        self._given: list[Mapping[str, Tensor]] = []
 
     def __call__(self, model_state: Mapping[str, Tensor], inputs: Any) -> Output:
         """One forward pass in training mode, with the tensors of `model_state`."""
-        if self._latest is not None and self._buffers is not None:
-            self._latest.hold()
-            self._buffers.lay_out()
         module = self._model_state.module
-        self._latest = BuffersAfter(self._model_state)
         if isinstance(model_state, ModelState) and model_state.module is module:
+            if self._latest is not None and self._buffers is not None:
+                self._latest.hold()
+                self._buffers.lay_out()
+            self._latest = BuffersAfter(self._model_state)
+            self._given.append(self._latest)
             return Output(self._precision(module, inputs), self._latest)
-        # Other tensors than the module's own: it moves the buffers that it was given.
+        # Other tensors than the module's own: it moves the buffers that it is given.
         tensors = dict(model_state)
-        prediction = self._precision(module, inputs, tensors)
-        return Output(prediction, {name: tensors[name] for name in self._model_state.buffers if name in tensors})
-
-    def abandon(self) -> None:
-        """The objective has failed: no copy stays in a buffer's place."""
         if self._buffers is not None:
+            tensors |= self._buffers.first_values(tensors)
+        prediction = self._precision(module, inputs, tensors)
+        after = {name: tensors[name] for name in self._model_state.buffers if name in tensors}
+        self._given.append(after)
+        return Output(prediction, after)
+
+    def check(self, output: Output) -> None:
+        """Check that an output is one of this step's passes, or made of one.
+
+        Raises
+        ------
+        LossError
+        """
+        state = output.state
+        if any(state is given for given in self._given):
+            return
+        hint = "Return an output of forward, or output._replace(prediction=...)."
+        if not self._given:
+            raise LossError(f"The objective never called forward(model_state, inputs). {hint}")
+        if isinstance(state, BuffersAfter) or not isinstance(state, Mapping):
+            came = "of another step" if isinstance(state, BuffersAfter) else f"whose state is {described(state)}"
+            raise LossError(f"The objective returned an output {came}. {hint}")
+        known = self._model_state.buffers
+        for name in state:
+            if name not in known:
+                raise LossError(
+                    f"The objective returned an output with a buffer {name!r}: {nearest(str(name), known)} {hint}"
+                )
+
+    def __exit__(self, kind: Any, *error: object) -> None:
+        if kind is not None and self._buffers is not None:
             self._buffers.restore()
 
     def settle(self, output: Output) -> None:
         """Leave the buffers as they were after `output`'s forward pass; only once backward is over."""
-        if self._latest is None:
+        if self._buffers is None:
             return
-        state = output.state if isinstance(output.state, BuffersAfter) else self._latest
-        if state.slots is None and state is not self._latest:
+        if isinstance(output.state, BuffersAfter):
+            if output.state.slots is None:
+                output.state.hold()
+            self._buffers.settle(output.state.slots or {})
             return
-        if self._buffers is not None:
-            if state.slots is None:
-                state.hold()
-            self._buffers.settle(state.slots or {})
-        if state is not output.state:
-            live = self._model_state.buffers
-            with torch.no_grad():
-                for name, value in output.state.items():
-                    if name in live and live[name] is not value:
-                        live[name].copy_(value)
+        values = {name: value.detach().clone() for name, value in output.state.items()}
+        self._buffers.restore()
+        live = self._model_state.buffers
+        with torch.no_grad():
+            for name, value in values.items():
+                live[name].copy_(value)
 
 
 Objective = Callable[[Forward, ModelState, Any, Any], tuple[Tensor, Output]]

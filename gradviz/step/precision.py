@@ -109,8 +109,25 @@ class Policy:
             )
         _check_patterns(self, model)
         precision = Precision(self, model)
+        precision.check_unwrapped()
         precision.check_range()
         return precision
+
+
+def as_policy(policy: Any) -> Policy:
+    """A policy, or the one that leaves everything alone.
+
+    Raises
+    ------
+    PolicyError
+        If it is neither None nor a `Policy`.
+    """
+    if policy is None:
+        return Policy()
+    if not isinstance(policy, Policy):
+        came = repr(policy) if isinstance(policy, str | torch.dtype) else described(policy)
+        raise PolicyError(f"A policy is a gv.Policy; got {came}. Write gv.Policy(compute=torch.bfloat16).")
+    return policy
 
 
 def _as_dtype(name: str, dtype: Any) -> torch.dtype | None:
@@ -302,6 +319,15 @@ class Precision:
         """What stays as it is: also tensors tied to an excepted module."""
         holders = [holder for holder in self._holders(self._model) if not holder.is_meant]
         return {id(tensor) for holder in holders for _, tensor, _ in holder.tensors()}
+
+    def check_unwrapped(self) -> None:
+        """Refuse to convert what a wrapper has taken in: DDP's buckets would stay behind, and nothing be reduced."""
+        wrapper = leaves_of(self._model).wrapper if self.policy.params else None
+        if wrapper not in (None, "DataParallel") and any(True for _ in self._converted()):
+            raise PolicyError(
+                f"{wrapper} has taken the parameters in as they are, and would not reduce the gradients of converted "
+                f"ones. Convert before you wrap: {wrapper}(model.to({self.policy.params})). compute= and output= stay."
+            )
 
     def check_range(self) -> None:
         """Refuse parameters that conversion would make infinite."""

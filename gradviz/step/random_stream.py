@@ -22,7 +22,9 @@ class RandomStream(contextlib.AbstractContextManager[None]):
     """
 
     def __init__(self, model: nn.Module, seed: int) -> None:
-        self._seed = seed
+        if isinstance(seed, bool) or not isinstance(seed, int) or not -(2**63) <= seed < 2**64:
+            raise ValueError(f"seed is a whole number of 64 bits; got {seed!r}.")
+        self._seed = int(seed)
         self._model = model
         self._devices: list[int] = []
         self._states: list[Tensor] | None = None

@@ -32,6 +32,8 @@ class Skips:
             return
         self._said = True
         loss = "" if torch.isfinite(tried.loss) else f" The loss itself is {tried.loss.item()}."
+        if tried.loss.dtype == torch.float16 and scale > torch.finfo(torch.float16).max:
+            loss += " The loss is float16, in which that scale is infinite: write Policy(output='float32')."
         warnings.warn(
             f"{self._in_a_row} steps in a row were skipped, up to iteration {iteration}: gradients are not finite, "
             f"first that of {first_nonfinite(tried.gradient)!r}, and the loss scale stays at {scale:g}.{loss} (said "

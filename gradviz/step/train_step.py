@@ -18,19 +18,20 @@ from torch.optim import optimizer as registry
 
 from gradviz.errors import LossError, OptimizerError, StateTypeError, names_nearest_keyword
 from gradviz.grad.algebra import Grad
+from gradviz.grad.autodiff import outside_inference_mode
 from gradviz.grad.leaves import leaves_of
 from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves, tensors_of
 from gradviz.step.clip import as_clip
 from gradviz.step.evaluation import Evaluation, Evaluator
 from gradviz.step.fixed_point import FixedPoint
-from gradviz.step.gradients import ReentrantCheckpoint, as_accumulated, without_hooks
+from gradviz.step.gradients import ReentrantCheckpoint, as_accumulated, gradients_kept, without_hooks
 from gradviz.step.loss_scale import as_loss_scale, scale_used
 from gradviz.step.mask import Found, Mask
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
 from gradviz.step.optimizers import OptimizerState, build_optimizer
-from gradviz.step.precision import Policy
+from gradviz.step.precision import Policy, as_policy
 from gradviz.step.random_stream import RandomStream
 from gradviz.step.skips import Skips
 from gradviz.step.step_state import StepState, detached, joined, zeros
@@ -88,20 +89,22 @@ class TrainStep:
         self.loss_scale = as_loss_scale(loss_scale)
         self.accumulate = _count("accumulate", accumulate)
         self.owns_optimizer = not isinstance(optimizer, torch.optim.Optimizer)
-        self.keep_gradients = keep_gradients
+        self.keep_gradients = _flag("keep_gradients", keep_gradients)
         self.observe: Observer | None = None
         self.report = Report()
         self._clip = as_clip(clip)
-        self._strict = strict
+        self._strict = _flag("strict", strict)
         self._stream = None if seed is None else RandomStream(model, seed)
-        self.precision = (policy or Policy()).on(model)
+        self.precision = as_policy(policy).on(model)
         with self.precision.converted() as before_rounding:
             parameters = self.model_state.parameters
             self.masters = Masters(parameters, before_rounding)
             # All parameters from the start: one that is unfrozen later trains on without a new optimizer.
             own = [p for p in parameters.values() if self.masters.of(p) is not p]
             self.optimizer = build_optimizer(optimizer, self.masters.optimized, own=own)
-            self._evaluate = Evaluator(objective, self.precision, self.masters, self.loss_scale)
+            self._evaluate = Evaluator(
+                objective, self.precision, self.masters, self.loss_scale, keeps=keep_gradients or accumulate > 1
+            )
             self._needs_closure = needs_closure(self.optimizer)
             if self._needs_closure and self._evaluate.may_skip:
                 raise OptimizerError(
@@ -152,14 +155,15 @@ class TrainStep:
         found = Found.of(self.model)
         # DDP wants every process in every pass that it sees; what it wraps gives the same types.
         inside = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
-        scale_state = self.loss_scale.init()
         with (
             untouched(self.model, *loss_modules),
+            gradients_kept(found.leaves.parameters),
+            outside_inference_mode(),
             torch.enable_grad(),
             self._in_training_mode(found),
             without_hooks(found.parameters),
         ):
-            tried = self._evaluate(group, scale_state, found, ModelState(inside))
+            tried = self._evaluate.try_out(group, found, ModelState(inside))
             gradient = tried.gradient
             if len(gradient.unused) == len(gradient):
                 raise LossError("The loss reaches none of the trainable parameters.")
@@ -175,7 +179,7 @@ class TrainStep:
             loss=zeros(tried.loss),
             model_state=self.model_state,
             optimizer_state=self._optimizer_state,
-            loss_scale_state=scale_state,
+            loss_scale_state=self.loss_scale.init(),
         )
         if self.keep_gradients:
             state["gradients"] = map_leaves(zeros, gradient)
@@ -209,16 +213,18 @@ class TrainStep:
         is_new_mask = self._mask.look(found)
         if self._train is not None and (is_new_mask or not self.model.training):
             self._train()  # a handler that validates may have left the model in eval mode
+        if is_new_mask:
+            self.masters.check(found.leaves.parameters)
         self.masters.refresh()
         torch.clear_autocast_cache()  # or autocast around the run goes on with old weights
         scale_state, iteration = state["loss_scale_state"], int(state["i"])
-        with self._stream or contextlib.nullcontext():
+        used = scale_used(self.loss_scale, scale_state)
+        with outside_inference_mode(), self._stream or _NOTHING:
             take = self._minimize if self._needs_closure else self._descend
             tried = take(group, scale_state, iteration, found)
-        self.masters.hand_down()
         for p in [p for p in self._learned if keeps(self.optimizer.state, p)]:
             del self._learned[p]  # there is the real state now
-        self.report = Report(scale_used(self.loss_scale, scale_state), not tried.is_finite, *self._mask.changes())
+        self.report = Report(used, not tried.is_finite, *self._mask.changes())
         self._skips.watch(tried, self.report.loss_scale, iteration)
         new = StepState(state)
         new.update(
@@ -250,6 +256,10 @@ class TrainStep:
         if tried.is_finite:
             self._hand_over(tried.gradient, found)
             self.optimizer.step()
+            self.masters.hand_down()
+            if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
+                for p in self.masters.of_all(found.parameters):
+                    p.grad = None
         return tried
 
     def _minimize(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
@@ -272,6 +282,7 @@ class TrainStep:
         self.optimizer.step(closure)  # type: ignore[arg-type]
         if not first:
             raise OptimizerError(f"{type(self.optimizer).__name__}.step(closure) never called its closure.")
+        self.masters.hand_down()
         with torch.no_grad():
             for p, value in unmoved:  # directions of earlier steps would move what is frozen or unused now
                 p.copy_(value)
@@ -293,8 +304,18 @@ class TrainStep:
         """Whether kept gradients need copies: torch's own optimizers leave them alone, a hook may clip them."""
         if not self.keep_gradients:
             return False
-        hooked = self.optimizer._optimizer_step_pre_hooks or registry._global_optimizer_pre_hooks
-        return bool(hooked) or not type(self.optimizer).__module__.startswith("torch.optim")
+        optimizer = self.optimizer
+        hooked = (
+            optimizer._optimizer_step_pre_hooks
+            or optimizer._optimizer_step_post_hooks
+            or registry._global_optimizer_pre_hooks
+            or registry._global_optimizer_post_hooks
+        )
+        replaced = vars(optimizer).get("step")
+        is_torch_s = type(optimizer).__module__.startswith("torch.optim") and (
+            replaced is None or hasattr(replaced, "_wrapped_by_lr_sched")
+        )
+        return bool(hooked) or not is_torch_s
 
     # What holds over the steps ---------------------------------------------------------------------------------
 
@@ -315,7 +336,7 @@ class TrainStep:
     def _in_training_mode(self, found: Found) -> contextlib.AbstractContextManager[Any]:
         # A loop sets the flags once for the whole run; a step on its own sets them for itself, where there are any.
         as_it_should = self.model.training and not self._mask.may_hold_still(found)
-        return contextlib.nullcontext() if self._train is not None or as_it_should else training_mode(self.model)
+        return _NOTHING if self._train is not None or as_it_should else training_mode(self.model)
 
     def optimized(self) -> frozenset[str]:
         """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0.
@@ -336,7 +357,8 @@ class TrainStep:
     def _group(self, batch: Any) -> list[Batch]:
         like = next(iter(self.model_state.parameters.values()))
         dtype = self.precision.input_dtype(like.dtype)
-        return [self.cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]
+        with outside_inference_mode():
+            return [self.cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]
 
 
 @names_nearest_keyword
@@ -453,6 +475,15 @@ def train_step(
         strict=strict,
         seed=seed,
     )
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is True or False; got {value!r}.")
+    return value
 
 
 def _count(name: str, value: Any) -> int:

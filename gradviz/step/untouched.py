@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import operator
 import random
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +20,14 @@ from torch import Tensor, nn
 def untouched(*modules: nn.Module) -> Iterator[None]:
     """Put modules and random streams back as they were, whatever is done inside.
 
-    Parameters and buffers (values and the tensors themselves), the modules' attributes with the contents of their
-    lists, dicts, sets and arrays, generators they own, and the streams of torch, Python and numpy.
+    Parameters and buffers (values, the tensors themselves and whether they require a gradient), the modules' attributes
+    with the contents of their tensors, arrays, generators and nested containers, and the streams of torch, Python and
+    numpy. What a module reaches in another way, by a closure say, is not seen.
     """
     children = [child for module in modules for child in module.modules()]
-    tensors = [(t, t.detach().clone()) for module in modules for t in _tensors(module)]
-    attributes = [_Attributes(child) for child in children if not isinstance(child, torch.jit.ScriptModule)]
-    devices = {t.device.index for t, _ in tensors if t.device.type == "cuda"}
+    tensors = {id(t): (t, t.requires_grad, t.detach().clone()) for module in modules for t in _tensors(module)}
+    devices = {t.device.index for t, _, _ in tensors.values() if t.device.type == "cuda"}
+    attributes = [_Attributes(child, tensors.keys()) for child in children if not _is_scripted(child)]
     python_stream, numpy_stream = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=sorted(devices)):
@@ -31,11 +35,10 @@ def untouched(*modules: nn.Module) -> Iterator[None]:
     finally:
         for kept in attributes:
             kept.restore()
-        with torch.no_grad():
-            for tensor, value in tensors:
-                # By value: batch norm moves its statistics without counting a version.
-                if not torch.equal(tensor, value):
-                    tensor.copy_(value)
+        for tensor, requires_grad, value in tensors.values():
+            _write(value, tensor)
+            if tensor.requires_grad != requires_grad:
+                tensor.requires_grad_(requires_grad)
         random.setstate(python_stream)
         np.random.set_state(numpy_stream)
 
@@ -45,32 +48,97 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from module.buffers()
 
 
-class _Attributes:
-    """Everything a module holds, a level deep."""
+def _is_scripted(module: nn.Module) -> bool:
+    return isinstance(module, torch.jit.ScriptModule)
 
-    def __init__(self, module: nn.Module) -> None:
+
+def _write(value: Tensor, tensor: Tensor) -> None:
+    # By value: batch norm moves its statistics without counting a version.
+    if not torch.equal(tensor, value):
+        with torch.no_grad():
+            tensor.copy_(value)
+
+
+Undo = Callable[[], None]
+
+
+class _Attributes:
+    """Everything a module holds."""
+
+    def __init__(self, module: nn.Module, known: Collection[int]) -> None:
         self._module = module
         self._attributes = dict(vars(module))
-        self._contents = [
-            (value, copy.copy(value))
-            for value in self._attributes.values()
-            if isinstance(value, list | dict | set | np.ndarray)
-        ]
-        generators = [value for value in self._attributes.values() if isinstance(value, torch.Generator)]
-        self._streams = [(generator, generator.get_state()) for generator in generators]
+        self._undo: list[Undo] = []
+        seen = set(known)
+        for name, value in self._attributes.items():
+            if name not in ("_parameters", "_buffers", "_modules"):
+                self._note(value, seen)
+            else:
+                self._undo.append(_refill(value))
 
     def restore(self) -> None:
         vars(self._module).clear()
         vars(self._module).update(self._attributes)
-        for value, content in self._contents:
-            _refill(value, content)
-        for generator, stream in self._streams:
-            generator.set_state(stream)
+        for undo in self._undo:
+            undo()
+
+    def _note(self, value: Any, seen: set[int]) -> None:
+        """Keep how to put a value back, and what is inside it."""
+        if id(value) in seen:
+            return
+        if isinstance(value, list | dict | set | deque | tuple):
+            seen.add(id(value))
+            if not isinstance(value, tuple):
+                self._undo.append(_refill(value))
+            for part in value.values() if isinstance(value, dict) else value:
+                self._note(part, seen)
+        else:
+            undo = _undo_of(value)
+            if undo is not None:
+                seen.add(id(value))
+                self._undo.append(undo)
 
 
-def _refill(value: Any, content: Any) -> None:
+def _undo_of(value: Any) -> Undo | None:
+    """How to put back what can be written into."""
+    if isinstance(value, Tensor):
+        return (
+            partial(_write, value.detach().clone(), value)
+            if not value.is_meta and value.layout is torch.strided
+            else None
+        )
     if isinstance(value, np.ndarray):
-        value[...] = content
-        return
-    value.clear()
-    value.extend(content) if isinstance(value, list) else value.update(content)
+        return partial(value.__setitem__, ..., value.copy())
+    if isinstance(value, torch.Generator):
+        return partial(_set_state, value, value.get_state())
+    if isinstance(value, random.Random):
+        return partial(value.setstate, value.getstate())
+    if isinstance(value, np.random.Generator):
+        return partial(setattr, value.bit_generator, "state", value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return partial(value.set_state, value.get_state())
+    return None
+
+
+def _set_state(generator: torch.Generator, state: Tensor) -> None:
+    generator.set_state(state)
+
+
+def _refill(container: Any) -> Undo:
+    content = copy.copy(container)
+
+    def undo() -> None:
+        if (
+            len(container) == len(content)
+            and all(map(operator.is_, container, content))
+            and _same_values(container, content)
+        ):
+            return
+        container.clear()
+        container.update(content) if isinstance(container, dict | set) else container.extend(content)
+
+    return undo
+
+
+def _same_values(container: Any, content: Any) -> bool:
+    return not isinstance(container, dict) or all(map(operator.is_, container.values(), content.values()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -119,3 +121,39 @@ def test_a_metric_of_the_same_name_takes_the_other_s_place_with_a_word():
         evaluator.metric("mean_absolute_error", "m", "running_sum")
     assert repr(evaluator) == "Evaluator of Linear: m"
     assert evaluator.run(DATA).metrics == {"m": pytest.approx(0.4)}
+
+
+def test_a_batch_that_is_not_finite_shows_in_what_an_evaluation_came_to():
+    model = nn.Linear(3, 1)
+    good, bad = (torch.ones(4, 3), torch.ones(4, 1)), (torch.full((4, 3), float("nan")), torch.ones(4, 1))
+    metrics = gv.evaluator(model, "mean_squared_error").metric("mean_absolute_error").run([good, bad, good]).metrics
+    assert np.isnan(metrics["loss"])
+    assert np.isnan(metrics["mean_absolute_error"])
+    infinite = gv.evaluator(model).metric(lambda p, y: float("inf"), "worst").run([good]).metrics
+    assert infinite["worst"] == float("inf")
+    loop = gv.trainer(model, "mean_squared_error", "sgd").validate([good, bad])
+    assert np.isnan(loop.run([good], display=None).metrics["validation_loss"])
+
+
+def test_micro_batches_that_do_not_fit_together_are_measured_one_by_one():
+    model = nn.Linear(2, 1)
+    data = [(torch.randn(2, length, 2), torch.randn(2, length, 1)) for length in (3, 5, 4)]
+    loop = gv.trainer(model, "mean_squared_error", partial(torch.optim.SGD, lr=0.0), accumulate=2)
+    loop.metric("mean_absolute_error").metric(lambda p, y: 1.0, "count", "running_sum")
+    state = loop.run(data, display=None)
+    each = [(model(x) - y).abs().mean().item() for x, y in data]
+    assert state.metrics["mean_absolute_error"] == pytest.approx(sum(each) / 3)
+    assert loop.history.metrics["mean_absolute_error"].tolist() == pytest.approx([(each[0] + each[1]) / 2, each[2]])
+    assert state.metrics["count"] == 3
+
+
+def test_an_objective_that_differentiates_leaves_no_grad_behind():
+    def objective(forward, model_state, inputs, targets):
+        output = forward(model_state, inputs)
+        loss = (output.prediction - targets).square().mean()
+        loss.backward(retain_graph=True)
+        return loss, output
+
+    model = nn.Linear(3, 1)
+    gv.evaluator(model, objective).run([(torch.ones(4, 3), torch.ones(4, 1))])
+    assert model.weight.grad is None

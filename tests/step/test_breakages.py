@@ -214,9 +214,9 @@ def prediction_of_the_first_pass(patch: Patch) -> None:
         seen.setdefault(self, output)
         return output
 
-    def first(self: evaluation.Evaluator, *args: Any) -> evaluation.Evaluation:
+    def first(self: evaluation.Evaluator, *args: Any, **options: Any) -> evaluation.Evaluation:
         seen.clear()
-        tried = evaluate(self, *args)
+        tried = evaluate(self, *args, **options)
         return dataclasses.replace(tried, prediction=next(iter(seen.values())).prediction.detach())
 
     evaluate = evaluation.Evaluator.__call__

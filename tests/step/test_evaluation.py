@@ -356,3 +356,75 @@ def test_a_loss_scale_that_loses_gradients_is_told_so_before_anything_moves():
     with pytest.raises(LossScaleError, match="returned a list instead of the gradients by name"):
         train_step(model, "mean_squared_error", SGD, loss_scale=Forgetful()).init((X, Y))
     assert torch.equal(model.dense_0.weight, two_layers().dense_0.weight)
+
+
+class Own:
+    """A loss scale that a case makes wrong."""
+
+    def init(self):
+        return {"s": torch.tensor(8.0)}
+
+    def scale(self, value, state):
+        return value * state["s"]
+
+    def unscale(self, gradients, state):
+        return gradients / state["s"], state
+
+
+def writes_its_state(gradients, state):
+    unscaled = gradients / state["s"]
+    state["s"].mul_(2)
+    return unscaled, state
+
+
+def test_a_loss_scale_that_writes_into_its_state_is_reported_as_it_was_used():
+    scale = Own()
+    scale.unscale = writes_its_state
+    step = train_step(two_layers(), "mean_squared_error", SGD, loss_scale=scale)
+    state, used = step.init((X, Y)), []
+    assert state.loss_scale_state["s"] == 8
+    for _ in range(3):
+        state = step((X, Y), state)
+        used.append(step.report.loss_scale)
+    assert used == [8, 16, 32]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "words"),
+    [
+        ("unscale", lambda g, s: g / s["s"], "returned a Grad; the gradients and the next state are wanted"),
+        ("unscale", lambda g, s: None, "returned None; the gradients and the next state"),
+        ("unscale", lambda g, s: (dict.fromkeys(g), s), "returned None for 'dense_0.weight'"),
+        ("unscale", lambda g, s: ({n: v.sum() for n, v in g.items()}, s), r"returned a tensor of shape \(\) for"),
+        ("scale", lambda v, s: 3.0, r"scale\(loss, state\) returned a float"),
+        ("scale", lambda v, s: v.detach(), "with its graph"),
+    ],
+)
+def test_a_loss_scale_that_gives_something_else_back_is_told_the_line_to_write(name, wrong, words):
+    scale = Own()
+    setattr(scale, name, wrong)
+    with pytest.raises(LossScaleError, match=words):
+        train_step(two_layers(), "mean_squared_error", SGD, loss_scale=scale).init((X, Y))
+
+
+def test_several_losses_of_micro_batches_are_the_joined_batch_s():
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.one, self.two = nn.Linear(3, 3).double(), nn.Linear(3, 2).double()
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.one(x), self.two(x)
+
+    x, y = torch.randn(6, 3).double(), (torch.tensor([0, -100, -100, 1, 2, 0]), torch.randn(6, 2).double())
+    losses = [("cross_entropy", 1.0), ("mean_squared_error", 0.5)]
+    states = []
+    for cuts in ([slice(0, 6)], [slice(0, 3), slice(3, 6)], [slice(0, 1), slice(1, 3), slice(3, 6)]):
+        step = train_step(Two(), losses, SGD, keep_gradients=True, accumulate=3)
+        group = [(x[cut], tuple(part[cut] for part in y)) for cut in cuts]
+        states.append(step(group, step.init(group)))
+    for state in states[1:]:
+        torch.testing.assert_close(state.loss, states[0].loss)
+        for name, gradient in state.gradients.items():
+            torch.testing.assert_close(gradient, states[0].gradients[name])

@@ -15,10 +15,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
-from gradviz.errors import ModelError
+from gradviz.errors import ModelError, PolicyError
 from gradviz.grad.statistics import statistics
 from gradviz.step.gradients import gradients_kept
+from gradviz.step.precision import Policy
 from gradviz.step.train_step import train_step
 
 OPTIONS = {"lr": 0.05, "momentum": 0.9}
@@ -216,6 +218,269 @@ def test_two_processes_see_the_gradient_of_both_their_batches(tmp_path):
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", TWO_PROCESSES, str(rank), store], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for rank in range(2)
+    ]
+    assert [process.communicate(timeout=120)[0].strip() for process in processes] == ["agreed", "agreed"]
+
+
+# What a look at the graph has to find -----------------------------------------------------------------------------
+
+
+class Tied(nn.Module):
+    """A layer that re-entrant checkpointing hides, and whose weight is reached by another way too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.b.weight, self.b.bias = self.a.weight, self.a.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(checkpoint(self.a, x.detach().requires_grad_(), use_reentrant=True))
+
+
+def test_a_parameter_that_checkpointing_hides_in_one_of_its_uses_has_its_whole_gradient():
+    torch.manual_seed(0)
+    ours, x, y = Tied(), torch.randn(4, 3), torch.randn(4, 3)
+    theirs = copy.deepcopy(ours)
+    step = train_step(ours, "mean_squared_error", "sgd", keep_gradients=True)
+    state = step((x, y), step.init((x, y)))
+    F.mse_loss(theirs(x), y).backward()
+    assert torch.equal(state.gradients["a.weight"], theirs.a.weight.grad)
+
+
+class Lends(torch.autograd.Function):
+    """A product whose gradient stands in a buffer that the next backward writes into."""
+
+    buffer = torch.zeros(3, 2)
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        Lends.buffer.copy_(x.T @ gradient)
+        return None, Lends.buffer
+
+
+class Lending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Lends.apply(x, self.weight)
+
+
+class HandsOut(torch.autograd.Function):
+    """A gradient that is the batch's own memory, or the parameter's."""
+
+    @staticmethod
+    def forward(ctx, x, weight, which):
+        ctx.save_for_backward(x, weight)
+        ctx.which = which
+        return (x * weight).sum()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, ctx.saved_tensors[ctx.which].detach(), None
+
+
+def test_a_gradient_in_somebody_else_s_memory_is_copied():
+    x, y = torch.randn(4, 3), torch.randn(4, 2)
+    model = Lending()
+    step = train_step(model, "mean_squared_error", "sgd", keep_gradients=True)
+    state = step((x, y), step.init((x, y)))
+    first, before = state.gradients["weight"], state.gradients["weight"].clone()
+    step((x * 2, y), state)
+    assert torch.equal(first, before)
+    whole = Lending()
+    expected = torch.autograd.grad(F.mse_loss(x @ whole.weight, y), [whole.weight])[0]
+    both = train_step(Lending(), "mean_squared_error", "sgd", keep_gradients=True, accumulate=2)
+    group = [(x[:2], y[:2]), (x[2:], y[2:])]
+    torch.testing.assert_close(both(group, both.init(group)).gradients["weight"], expected)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_gradient_in_the_batch_s_or_the_parameter_s_memory_is_copied(which):
+    class Out(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return HandsOut.apply(x, self.weight, which)
+
+    model, x = Out(), torch.tensor([1.0, 2.0, 3.0])
+    step = train_step(model, lambda p, t: p, "sgd", keep_gradients=True)
+    state = step((x, torch.zeros(1)), step.init((x, torch.zeros(1))))
+    before = state.gradients["weight"].clone()
+    x.zero_()
+    with torch.no_grad():
+        model.weight.zero_()
+    assert torch.equal(state.gradients["weight"], before)
+    assert before.all()
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_what_an_objective_leaves_in_grad_is_not_part_of_the_gradient(hooked):
+    def objective(forward, model_state, inputs, targets):
+        output = forward(model_state, inputs)
+        loss = F.cross_entropy(output.prediction, targets)
+        loss.backward(retain_graph=True)
+        return loss, output
+
+    got = []
+    for loss in ("cross_entropy", objective):
+        model = nn.Sequential(nn.Linear(3, 2))
+        nn.init.constant_(model[0].weight, 0.3)
+        nn.init.zeros_(model[0].bias)
+        if hooked:
+            model[0].weight.register_post_accumulate_grad_hook(lambda p: None)
+        step = train_step(model, loss, "sgd", keep_gradients=True, accumulate=2)
+        group = [(batch()[0][:6], batch()[1][:6]), (batch()[0][6:], batch()[1][6:])]
+        got.append(step(group, step.init(group)).gradients)
+    assert all(map(torch.equal, got[0].values(), got[1].values()))
+
+
+def test_a_hook_sees_the_micro_batches_add_up_as_in_plain_torch():
+    def clamp(p: nn.Parameter) -> None:
+        p.grad.clamp_(-0.05, 0.05)
+
+    ours, theirs, (x, y) = net(), net(), batch()
+    for model in (ours, theirs):
+        model[0].weight.register_post_accumulate_grad_hook(clamp)
+    step = train_step(ours, "cross_entropy", "sgd", keep_gradients=True, accumulate=2)
+    group = [(x[:8], y[:8]), (x[8:], y[8:])]
+    state = step(group, step.init(group))
+    for inputs, targets in group:
+        (F.cross_entropy(theirs(inputs), targets) * 0.5).backward()
+    for gradient, p in zip(state.gradients.values(), theirs.parameters(), strict=True):
+        assert torch.equal(gradient, p.grad)
+
+
+def zero_after(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.register_step_post_hook(lambda o, *_: o.zero_grad(set_to_none=False))
+
+
+def scale_within(optimizer: torch.optim.Optimizer) -> None:
+    take = optimizer.step
+
+    def step() -> None:
+        for p in optimizer.param_groups[0]["params"]:
+            p.grad.mul_(0.5)
+        take()
+
+    optimizer.step = step
+
+
+@pytest.mark.parametrize("meddle", [zero_after, scale_within])
+def test_a_kept_gradient_survives_what_an_optimizer_is_made_to_do(meddle):
+    kept = []
+    for meddles in (False, True):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if meddles:
+            meddle(optimizer)
+        step = train_step(model, "cross_entropy", optimizer, keep_gradients=True)
+        kept.append(step(batch(), step.init(batch())).gradients)
+    assert all(map(torch.equal, kept[0].values(), kept[1].values()))
+
+
+def test_a_kept_gradient_survives_what_is_done_to_grad_after_the_step():
+    model, (x, y) = net(), batch()
+    step = train_step(model, "cross_entropy", "sgd", keep_gradients=True)
+    state = step((x, y), step.init((x, y)))
+    before = state.gradients.clone()
+    model.zero_grad(set_to_none=False)
+    F.cross_entropy(model(x), y).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    assert all(map(torch.equal, state.gradients.values(), before.values()))
+
+
+def test_a_scheduler_on_the_optimizer_costs_no_copy():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    step = train_step(model, "cross_entropy", optimizer, keep_gradients=True)
+    assert not step._may_be_rewritten()
+
+
+def test_init_leaves_grad_and_hooks_of_parameters_alone():
+    model, data, seen = net(), batch(), []
+    model[0].weight.grad = torch.ones(8, 3)
+    model[0].weight.register_hook(lambda gradient: seen.append(gradient.norm()))
+    step = train_step(model, "cross_entropy", "sgd")
+    step.init(data)
+    assert model[0].weight.grad.sum() == 24
+    with pytest.raises(RuntimeError):
+        step.init((torch.ones(4, 7), data[1]))
+    assert model[0].weight.grad.sum() == 24
+    assert seen == []
+
+
+def test_a_policy_refuses_to_convert_what_ddp_has_taken_in(one_process):
+    wrapped = DistributedDataParallel(net())
+    with pytest.raises(
+        PolicyError, match=r"Convert before you wrap: DistributedDataParallel\(model.to\(torch.bfloat16"
+    ):
+        train_step(wrapped, "cross_entropy", "sgd", policy=Policy(params="bfloat16"))
+    assert wrapped.module[0].weight.dtype == torch.float32
+    step = train_step(wrapped, "cross_entropy", "sgd", policy=Policy(compute="bfloat16", output="float32"))
+    step(batch(), step.init(batch()))
+
+
+def test_what_was_frozen_when_ddp_was_made_is_not_unfrozen_silently(one_process):
+    model = net()
+    model[0].requires_grad_(False)
+    step = train_step(DistributedDataParallel(model), "cross_entropy", "sgd")
+    state = step(batch(), step.init(batch()))
+    model[0].requires_grad_(True)
+    with pytest.raises(ModelError, match=r"'0\.weight' was frozen when the step was made, and DistributedDataParallel"):
+        step(batch(), state)
+
+
+RANKS_AGREE = """
+import sys, torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from gradviz.step.train_step import train_step
+rank, path = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", store=dist.FileStore(path, 2), rank=rank, world_size=2)
+
+def agree(tensor):
+    both = [torch.zeros_like(tensor) for _ in range(2)]
+    dist.all_gather(both, tensor.contiguous())
+    assert torch.equal(*both), both
+
+for options in ({"static_graph": True}, {"find_unused_parameters": True}, {}):
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), **options)
+    torch.manual_seed(rank)
+    x, y = torch.randn(8, 3), torch.randint(0, 2, (8,))
+    step = train_step(model, "cross_entropy", "sgd", keep_gradients=True, accumulate=2)
+    ignored = torch.full((4,), -100) if rank else y[4:]  # nothing of it counts on one of the two
+    group = [(x[:4], y[:4]), (x[4:], ignored)] if not options else [(x, y)]
+    state = step.init(group)
+    for _ in range(3):
+        state = step(group, state)
+        for name, gradient in state.gradients.items():
+            assert gradient.isfinite().all()
+            agree(gradient)
+dist.destroy_process_group()
+print("agreed")
+"""
+
+
+def test_processes_agree_whatever_ddp_is_told_of_the_graph(tmp_path):
+    store = str(tmp_path / "store")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANKS_AGREE, str(rank), store], stdout=subprocess.PIPE, text=True, env=environment
         )
         for rank in range(2)
     ]

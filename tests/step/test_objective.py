@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import gradviz as gv
-from gradviz.errors import LossError
+from gradviz.errors import LossError, StateTypeError
 from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward, Output, WrappedLoss, as_objective, checked
 from gradviz.step.precision import Policy
@@ -315,3 +315,165 @@ def test_a_list_that_is_none_of_losses_is_refused(losses, words):
 def test_a_list_of_losses_wants_as_many_outputs():
     with pytest.raises(LossError, match=r"2 losses .* take a tuple of as many predictions; got a tensor"):
         train_step(two_layers(), [("huber", 1), ("l1", 1)], SGD).init((X, Y))
+
+
+# Buffers of passes with other tensors ----------------------------------------------------------------------------
+
+
+def norm_net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+
+
+def moved_by(change: float) -> dict[str, torch.Tensor]:
+    """The statistics after one pass in which the first weight is so many times itself."""
+    model = norm_net()
+    with torch.no_grad():
+        model[0].weight.mul_(change)
+    model(torch.linspace(-1, 1, 24).reshape(8, 3))
+    return {name: value.clone() for name, value in model[1].named_buffers()}
+
+
+ORDERS = {
+    "own then other": lambda forward, own, other, x: (forward(own, x), forward(other(own), x)),
+    "other then own": lambda forward, own, other, x: (forward(other(own), x), forward(own, x)),
+    "twice other": lambda forward, own, other, x: (forward(other(own), x), forward(other(own, 1.2), x)),
+    "other made before": lambda forward, own, other, x: (lambda made: (forward(own, x), forward(made, x)))(other(own)),
+}
+FACTORS = {
+    "own then other": (1, 1.1),
+    "other then own": (1.1, 1),
+    "twice other": (1.1, 1.2),
+    "other made before": (1, 1.1),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_passes_with_other_tensors_start_from_the_first_buffers_and_the_returned_output_s_are_kept(
+    order, keep, as_dict
+):
+    model = norm_net()
+    own_mean = model[1].running_mean
+
+    def other(model_state, factor=1.1):
+        return {**model_state, "0.weight": model_state["0.weight"] * factor}
+
+    def two_passes(forward, model_state, inputs, targets):
+        outputs = ORDERS[order](forward, model_state, other, inputs)
+        loss = sum(F.mse_loss(output.prediction, targets) for output in outputs)
+        return loss, outputs[keep]
+
+    def with_a_dict(forward, model_state, inputs, targets):
+        first = forward(model_state, inputs)
+        first = Output(first.prediction, dict(first.state))
+        second = forward(model_state, inputs * 3)
+        return F.mse_loss(first.prediction + second.prediction, targets), first
+
+    batch = torch.linspace(-1, 1, 24).reshape(8, 3), torch.ones(8, 1)
+    step = train_step(model, with_a_dict if as_dict else two_passes, partial(SGD, lr=0.0))
+    step(batch, step.init(batch))
+    expected = moved_by(1 if as_dict else FACTORS[order][keep])
+    for name, value in model[1].named_buffers():
+        torch.testing.assert_close(value, expected[name])
+    assert model[1].running_mean is own_mean
+
+
+def fails_late(forward, model_state, inputs, targets):
+    forward(model_state, inputs)
+    forward(model_state, inputs * 2)
+    raise ArithmeticError("late")
+
+
+def only_sometimes(forward, model_state, inputs, targets):
+    outputs = forward(model_state, inputs), forward(model_state, inputs * 2)
+    loss = F.mse_loss(outputs[0].prediction, targets)
+    return (loss, outputs[0]) if targets.sum() < 10 else loss
+
+
+@pytest.mark.parametrize("wrong", ["raises", "returns only the loss", "is of another type"])
+def test_an_error_in_a_step_leaves_the_buffers_as_they_were(wrong):
+    model = norm_net()
+    own_mean = model[1].running_mean
+    step = train_step(model, only_sometimes, "sgd")
+    good = torch.linspace(-1, 1, 24).reshape(8, 3), torch.ones(8, 1)
+    state = step(good, step.init(good))
+    before = {name: value.clone() for name, value in model[1].named_buffers()}
+    if wrong == "raises":
+        step.objective = step._evaluate._objective = fails_late
+    bad = good[0], torch.full((8, 1), 7.0) if wrong == "returns only the loss" else good[1].double()
+    with pytest.raises((ArithmeticError, LossError, StateTypeError)):
+        step(bad, state)
+    assert model[1].running_mean is own_mean
+    assert all(torch.equal(value, before[name]) for name, value in model[1].named_buffers())
+
+
+def test_an_error_in_an_evaluation_leaves_the_buffers_as_they_were():
+    model = norm_net()
+    own_mean = model[1].running_mean
+    with pytest.raises(ArithmeticError):
+        gv.evaluator(model, fails_late).run([(torch.ones(8, 3), torch.ones(8, 1))])
+    assert model[1].running_mean is own_mean
+
+
+KEPT: list[Output] = []
+
+
+def another_step_s(forward, model_state, inputs, targets):
+    output = forward(model_state, inputs)
+    KEPT.append(output)
+    return F.mse_loss(output.prediction, targets), KEPT[0]
+
+
+def never_forward(forward, model_state, inputs, targets):
+    prediction = model_state["0.weight"].sum(0)
+    return prediction.square().sum(), Output(prediction, {})
+
+
+def with_an_unknown_buffer(forward, model_state, inputs, targets):
+    output = forward(model_state, inputs)
+    return F.mse_loss(output.prediction, targets), Output(output.prediction, {"1.runing_mean": torch.zeros(4)})
+
+
+def without_a_state(forward, model_state, inputs, targets):
+    output = forward(model_state, inputs)
+    return F.mse_loss(output.prediction, targets), Output(output.prediction, None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (another_step_s, "an output of another step"),
+        (never_forward, "never called forward"),
+        (with_an_unknown_buffer, "a buffer '1.runing_mean': did you mean '1.running_mean'"),
+        (without_a_state, "an output whose state is None"),
+    ],
+)
+def test_an_output_that_is_not_of_this_step_s_forward_is_refused(wrong, words):
+    batch = torch.ones(8, 3), torch.ones(8, 1)
+    KEPT.clear()
+    step = train_step(norm_net(), wrong, "sgd")
+    with pytest.raises(LossError, match=words):
+        step(batch, step.init(batch))
+
+
+def test_a_loss_or_prediction_that_is_a_parameter_does_not_move_on_with_it():
+    class Constant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.w
+
+    def the_parameter(forward, model_state, inputs, targets):
+        return model_state["w"][0], forward(model_state, inputs)
+
+    step = train_step(Constant(), the_parameter, partial(SGD, lr=1.0))
+    batch = torch.ones(3), torch.zeros(3)
+    state = step(batch, step.init(batch))
+    assert (state.loss.item(), state.y_pred.tolist()) == (1, [1, 1, 1])
+    later = step(batch, state)
+    assert (state.loss.item(), state.y_pred.tolist()) == (1, [1, 1, 1])
+    assert (later.loss.item(), later.y_pred.tolist()) == (0, [0, 1, 1])

@@ -19,10 +19,13 @@ import gradviz as gv
 from gradviz.errors import (
     DataError,
     LossError,
+    LossScaleError,
     LossScaleWarning,
     NoSuchFieldError,
     NothingReachedError,
     OptimizerError,
+    PolicyError,
+    StateTypeError,
     UnknownKeywordError,
 )
 from gradviz.step.train_step import train_step
@@ -636,3 +639,93 @@ def test_a_seed_gives_the_step_a_stream_of_its_own():
 def test_accumulate_is_a_whole_number(value):
     with pytest.raises(ValueError, match="accumulate is a whole number from 1 on"):
         train_step(net(), "cross_entropy", "sgd", accumulate=value)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"policy": "float16"}, PolicyError, r"got 'float16'. Write gv.Policy\(compute=torch.bfloat16\)"),
+        ({"policy": torch.float16}, PolicyError, "got torch.float16"),
+        ({"policy": gv.Policy}, PolicyError, "got the class Policy"),
+        ({"policy": {}}, PolicyError, "got a dict"),
+        ({"seed": "a"}, ValueError, "seed is a whole number of 64 bits; got 'a'"),
+        ({"seed": 2**70}, ValueError, "seed is a whole number"),
+        ({"seed": True}, ValueError, "seed is a whole number"),
+        ({"strict": "no"}, ValueError, "strict is True or False; got 'no'"),
+        ({"keep_gradients": 1}, ValueError, "keep_gradients is True or False"),
+        ({"loss_scale": 2**15}, LossScaleError, "LossScale"),
+        ({"clip": "norm"}, OptimizerError, "clip=1.0"),
+    ],
+)
+def test_an_option_of_another_type_is_refused_when_the_step_is_made(options, error, words):
+    with pytest.raises(error, match=words):
+        train_step(net(), "cross_entropy", "sgd", **options)
+
+
+def test_a_state_that_is_none_says_where_one_comes_from():
+    step = train_step(net(), "cross_entropy", "sgd")
+    with pytest.raises(StateTypeError, match=r"state = step\.init\(batch\)"):
+        step(batch(), {})
+
+
+def test_it_works_inside_inference_mode():
+    model, data = net(), batch()
+    step = train_step(model, "cross_entropy", "sgd")
+    with torch.inference_mode():
+        made_there = data[0] * 1.0
+        state = step.init((made_there, data[1]))
+        before = model[0].weight.clone()
+        step((made_there, data[1]), state)
+        assert not torch.equal(before, model[0].weight)
+
+
+def test_a_model_that_becomes_16_bit_on_the_way_is_refused_with_the_order_to_keep():
+    for how in ("sgd", "adam"):
+        loop = gv.trainer(nn.Linear(3, 2), "cross_entropy", how)
+        loop.run([batch()], display=None)
+        loop._step.model.half()
+        with pytest.raises(OptimizerError, match=r"weight is float16 now.*Convert the model first"):
+            loop.run([(batch()[0].half(), batch()[1])], display=None)
+
+
+def test_lbfgs_takes_in_no_parameter_on_the_way():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    gv.ModelState(model).freeze("0")
+    step = train_step(model, "cross_entropy", torch.optim.LBFGS(model[2].parameters()))
+    state = step(batch(), step.init(batch()))
+    gv.ModelState(model).unfreeze("0")
+    with pytest.raises(OptimizerError, match=r"'0\.weight' was unfrozen, and LBFGS cannot take it in"):
+        step(batch(), state)
+
+
+def test_what_joins_an_optimizer_of_named_parameters_has_its_name_there():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    gv.ModelState(model).freeze("0")
+    step = train_step(model, "cross_entropy", torch.optim.SGD(model[2].named_parameters(), lr=0.1))
+    state = step(batch(), step.init(batch()))
+    gv.ModelState(model).unfreeze("0")
+    step(batch(), state)
+    group = step.optimizer.param_groups[0]
+    assert len(group["params"]) == len(group["param_names"]) == 4
+
+
+def test_what_an_objective_freezes_in_the_trial_is_as_it_was():
+    model = net()
+
+    def freezes(forward, model_state, inputs, targets):
+        output = forward(model_state, inputs)
+        model[0].requires_grad_(False)
+        return F.cross_entropy(output.prediction, targets), output
+
+    with pytest.raises(RuntimeError):
+        train_step(model, freezes, "sgd").init(batch())
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_a_float16_loss_that_its_scale_makes_infinite_is_told_how_to_be_wide():
+    model = Overflowing()
+    step = train_step(model, in_float16, "sgd", loss_scale=gv.LossScale.static(2**17))
+    data = torch.ones(1, 1, dtype=torch.float16), torch.zeros(1)
+    state = step(data, step.init(data))
+    with pytest.warns(LossScaleWarning, match=r"write Policy\(output='float32'\)"):
+        step(data, state)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections import deque
+
 import numpy as np
 import pytest
 import torch
@@ -95,3 +98,48 @@ def test_a_scripted_model_can_be_tried():
     with untouched(model):
         model(torch.randn(4, 3))
     assert all(map(torch.equal, before, model.state_dict().values()))
+
+
+class Deep(nn.Module):
+    """Keeps what it has seen in places that are not buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.ema = torch.zeros(2)
+        self.log = {"a": [1.0], "b": {"c": deque([1, 2], maxlen=2)}}
+        self.parts = ([torch.zeros(1)], np.zeros(2))
+        self.python, self.numpy, self.old = random.Random(1), np.random.default_rng(1), np.random.RandomState(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        self.ema += y.detach().mean(0)
+        self.log["a"].append(self.python.random() + self.numpy.random() + self.old.rand())
+        self.log["b"]["c"].append(3)
+        self.log["new"] = 1
+        self.parts[0][0] += 1
+        self.parts[1][:] = 5
+        return y
+
+
+def test_what_a_module_keeps_beside_its_buffers_is_put_back_too():
+    model, twin = Deep(), Deep()
+    ema, log, nested, first = model.ema, model.log, model.log["b"]["c"], model.parts[0][0]
+    with untouched(model):
+        model(torch.ones(4, 3))
+        model.linear.requires_grad_(False)
+        model.parts[0].append(torch.ones(1))
+    assert model.ema is ema
+    assert ema.tolist() == [0, 0]
+    assert model.log is log
+    assert log == {"a": [1.0], "b": {"c": deque([1, 2])}}
+    assert log["b"]["c"] is nested
+    assert nested.maxlen == 2
+    assert model.parts[0][0] is first
+    assert first.item() == 0
+    assert len(model.parts[0]) == 1
+    assert model.parts[1].tolist() == [0, 0]
+    assert model.linear.weight.requires_grad
+    assert model.python.random() == twin.python.random()
+    assert model.numpy.random() == twin.numpy.random()
+    assert model.old.rand() == twin.old.rand()
