@@ -190,6 +190,8 @@ class Grad(Mapping[str, Tensor], Generic[M]):
     @property
     def given(self) -> dict[str, Tensor | None]:
         """What autograd gave: None where there is no path, which an optimizer must not see as zeros."""
+        if not self._unused:
+            return dict(self._leaves)  # type: ignore[arg-type]
         return {name: None if name in self._unused else self[name] for name in self._kind.names}
 
     # Algebra ---------------------------------------------------------------------------------------------------

@@ -151,6 +151,9 @@ def differentiate(value: Tensor, kind: Kind, parameters: Sequence[Tensor], *, cr
 
 def apart(gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     """Gradients that share no memory: autograd gives one tensor for two parameters that were added, or of stride 0."""
+    with contextlib.suppress(TypeError, RuntimeError):  # one is None, or sparse and has no place
+        if len(set(map(Tensor.data_ptr, gradients))) == len(gradients) and all(map(Tensor.is_contiguous, gradients)):  # type: ignore[arg-type]
+            return gradients
     given = [gradient for gradient in gradients if gradient is not None and gradient.layout is torch.strided]
     places = set(map(Tensor.data_ptr, given))
     if len(places) == len(given) and all(map(Tensor.is_contiguous, given)):

@@ -7,10 +7,13 @@ first name; its other names are aliases.
 from __future__ import annotations
 
 import functools
+import operator
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +109,8 @@ class Leaves:
         self.is_compiled = False
         self._order: list[str] = []
         self._kind: Kind | None = None
+        self._trainable: list[nn.Parameter] = []
+        self._seen_looks: list[Any] | None = None
         self._tables: list[Mapping[str, object]] = []
         self._buffer_tables: list[Mapping[str, Tensor | None]] = []
         self._paths: list[str] = []
@@ -128,18 +133,14 @@ class Leaves:
                     self.parameters[first] = p
                 else:
                     self.aliases[path + name] = first
+        self._named_tables = [*self._tables, *self._buffer_tables]
         self._held = [value for table in self._tables for value in table.values()]  # so that no id is used again
         self.is_circular = any(value is module for value in self._held)
         self._seen = self._look()
 
     def _look(self) -> tuple[list[str], list[int]]:
-        names: list[str] = []
-        ids: list[int] = []
-        for table in self._tables:
-            names.extend(table)
-            ids.extend(map(id, table.values()))
-        for table in self._buffer_tables:
-            names.extend(table)
+        names = list(chain.from_iterable(self._named_tables))
+        ids = list(map(id, chain.from_iterable(map(_values, self._tables))))
         return names, ids
 
     def changed(self) -> bool:
@@ -159,6 +160,9 @@ class Leaves:
 
     def trainable(self) -> tuple[Kind, list[nn.Parameter]]:
         """What a gradient taken now is a gradient of, and the parameters it is taken by."""
+        looks = None if self.is_lazy else list(map(_looks, self.parameters.values()))
+        if looks is not None and self._kind is not None and looks == self._seen_looks:
+            return self._kind, self._trainable
         names, parameters = [], []
         for name, p in self.parameters.items():
             if p.requires_grad:
@@ -187,8 +191,12 @@ class Leaves:
                 ),
                 {path: model for path, model in self.modules.items() if path},
             )
+        self._seen_looks, self._trainable = looks, parameters
         return kind, parameters
 
+
+_looks = operator.attrgetter("requires_grad", "shape", "dtype")
+_values = operator.methodcaller("values")
 
 _known: OrderedDict[int, tuple[weakref.ref[nn.Module], Leaves]] = OrderedDict()
 

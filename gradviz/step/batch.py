@@ -85,11 +85,11 @@ class InputCast:
             if leaf.is_floating_point() and dtype.is_floating_point and leaf.dtype != dtype:
                 self._say(leaf.dtype, dtype)
                 return leaf.to(device, dtype, non_blocking=True)
-            return leaf.to(device, non_blocking=True)
+            return leaf if leaf.device == device else leaf.to(device, non_blocking=True)
 
         def to_device(leaf: Any) -> Any:
             leaf = self._as_tensor(leaf)
-            return leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) else leaf
+            return leaf.to(device, non_blocking=True) if isinstance(leaf, Tensor) and leaf.device != device else leaf
 
         return Batch(map_leaves(to_model, batch.inputs), map_leaves(to_device, batch.targets))
 

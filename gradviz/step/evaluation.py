@@ -21,8 +21,8 @@ from gradviz.grad.algebra import Grad
 from gradviz.grad.leaves import Kind
 from gradviz.step.batch import Batch, map_leaves, tensors_of
 from gradviz.step.fixed_point import FixedPoint
-from gradviz.step.gradients import Sum, Taking
-from gradviz.step.loss_scale import LossScale, ScalesLoss, all_finite
+from gradviz.step.gradients import Gradients, Sum, Taking, are_dense
+from gradviz.step.loss_scale import LossScale, ScalesLoss, all_finite, scale_used, unscale_in_place
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState
@@ -71,8 +71,8 @@ class Evaluator:
         self._masters = masters
         self._loss_scale = loss_scale
         self._kinds: tuple[Kind, Kind] | None = None
-        self._keeps = keeps
-        self.taking = Taking(masters, keeps=keeps)
+        self._keeps = keeps or self.may_skip  # a scale is taken out in place
+        self.taking = Taking(masters, keeps=self._keeps)
 
     @property
     def may_skip(self) -> bool:
@@ -129,8 +129,7 @@ class Evaluator:
                     # Nothing of it counts, and its loss is a mean over nothing, NaN. The other processes wait for it.
                     self._add(gradients, _nothing(output.prediction), batch)
             forward.settle(output)
-        gradient = Grad._from(self._in_optimizer(found.kind), self._masters.of_all(found.parameters), gradients.total())
-        gradient, scale_state, is_finite = self._unscale(gradient, scale_state)
+        gradient, scale_state, is_finite = self._unscaled(gradients.total(), scale_state, found)
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         prediction = joined([part["y_pred"] for part in seen])
         return Evaluation(loss, prediction, gradient, scale_state, is_finite, seen[0])
@@ -166,16 +165,23 @@ class Evaluator:
             self._kinds = kind, dataclasses.replace(kind, dtypes=tuple(dtypes), _children={})
         return self._kinds[1]
 
-    def _unscale(self, gradient: Grad[Any], state: Any) -> tuple[Grad[Any], Any, bool]:
+    def _unscaled(self, total: Gradients, state: Any, found: Found) -> tuple[Grad[Any], Any, bool]:
         """The gradient of the loss itself, the scale's next state, and whether the step is to be taken."""
-        if isinstance(self._loss_scale, LossScale):
-            if not self.may_skip:
-                return gradient, state, True
-            is_finite = all_finite(gradient)
-            return *self._loss_scale.unscaled(gradient, state, is_finite), is_finite
-        unscaled, state = _pair(self._loss_scale.unscale(gradient, state))
-        unscaled = _as_given(unscaled, gradient)
-        return unscaled, state, not self.may_skip or all_finite(unscaled)
+        scale = self._loss_scale
+        finite = None
+        if isinstance(scale, LossScale) and self.may_skip and are_dense(total):
+            finite = unscale_in_place(total, scale_used(scale, state))
+        gradient = Grad._from(self._in_optimizer(found.kind), self._masters.of_all(found.parameters), total)
+        if not isinstance(scale, LossScale):
+            unscaled, state = _pair(scale.unscale(gradient, state))
+            unscaled = _as_given(unscaled, gradient)
+            return unscaled, state, not self.may_skip or all_finite(unscaled)
+        if finite is not None:
+            return gradient, scale.following(state, finite), finite
+        if self.may_skip:
+            finite = all_finite(gradient)
+            return *scale.unscaled(gradient, state, finite), finite
+        return gradient, state, True
 
 
 def _nothing(prediction: Any) -> Tensor:

@@ -54,6 +54,7 @@ class FixedPoint:
 
     def __init__(self, state: Mapping[str, Any], *, without: Collection[str] = ()) -> None:
         self._expected = {key: _specs(key, state[key]) for key in KEYS if key in state and key not in without}
+        self._single = {key: specs[key] for key, specs in self._expected.items() if list(specs) == [key]}
         self._absent = [key for key in KEYS if key not in state and key not in without]
         self._glances = {"model_state": _Model(), "optimizer_state": _Kept(), "gradients": _Gradients()}
 
@@ -104,6 +105,11 @@ class FixedPoint:
             self._hold(key, values, iteration)
 
     def _hold(self, key: str, state: Mapping[str, Any], iteration: int) -> None:
+        value = state.get(key)
+        if isinstance(value, Tensor) and (_spec_of_batch if key in OF_A_BATCH else _spec)(value) == self._single.get(
+            key
+        ):
+            return  # one tensor is the common case
         expected = self._expected.get(key, {})
         came = _specs(key, state[key]) if key in state else {}
         if came != expected:

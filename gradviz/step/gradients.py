@@ -11,7 +11,7 @@ import contextlib
 import operator
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
@@ -166,11 +166,26 @@ _use_count = Tensor._use_count  # type: ignore[attr-defined]
 _place = Tensor.data_ptr
 
 
+def are_dense(gradients: Sequence[Tensor | None]) -> TypeGuard[list[Tensor]]:
+    """Whether none is missing, sparse or otherwise than torch's own loops over many tensors want it."""
+    try:
+        return set(map(_layout, gradients)) == {torch.strided} and _UNSHARDED.issuperset(map(type, gradients))
+    except AttributeError:  # None, where no path led to a parameter
+        return False
+
+
+_layout = operator.attrgetter("layout")
+_UNSHARDED = {Tensor}
+
+
 def _is_strided(tensor: Tensor) -> bool:
     return tensor.layout is torch.strided and tensor.numel() > 0
 
 
 def _sum(total: Gradients, more: Gradients) -> Gradients:
+    if are_dense(total) and are_dense(more):
+        torch._foreach_add_(total, more)  # into memory of their own: they add up
+        return [*total]
     return [b if a is None else a if b is None else a + b for a, b in zip(total, more, strict=True)]
 
 
@@ -207,6 +222,10 @@ def as_accumulated(parameters: Iterable[Tensor], gradients: Iterable[Tensor | No
 
     torch's fused optimizers read memory as it lies, and get other strides wrong.
     """
+    parameters, gradients = list(parameters), list(gradients)
+    with contextlib.suppress(TypeError, RuntimeError):  # one is None or sparse
+        if all(map(Tensor.is_contiguous, parameters)) and all(map(Tensor.is_contiguous, gradients)):  # type: ignore[arg-type]
+            return gradients
     return [
         torch.empty_like(p, requires_grad=False).copy_(gradient)
         if gradient is not None and gradient.layout is torch.strided and gradient.stride() != p.stride()

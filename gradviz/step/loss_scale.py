@@ -120,6 +120,10 @@ class LossScale(ABC):
     def unscaled(self, gradients: T, state: State, finite: bool) -> tuple[T, State]:
         """As `unscale`, where it is known whether all gradients are finite."""
 
+    def following(self, state: State, finite: bool) -> State:
+        """The state after a step whose gradients were finite or not."""
+        return state
+
     def unscale(self, gradients: T, state: State) -> tuple[T, State]:
         """Every gradient of a `Grad` or pytree divided by the scale, in its own dtype; and the next state."""
         return self.unscaled(gradients, state, all_finite(gradients))
@@ -177,12 +181,12 @@ class _Dynamic(_Static):
         return {**super().init(), "counter": torch.tensor(0)}
 
     def unscaled(self, gradients: T, state: State, finite: bool) -> tuple[T, State]:
-        return super().unscaled(gradients, state, finite)[0], self._next(state, finite)
+        return super().unscaled(gradients, state, finite)[0], self.following(state, finite)
 
     def unscale(self, gradients: T, state: State) -> tuple[T, State]:
         return self.unscaled(gradients, state, all_finite(gradients))
 
-    def _next(self, state: State, finite: bool) -> State:
+    def following(self, state: State, finite: bool) -> State:
         scale, counter = state["loss_scale"], state["counter"]
         if not finite:
             return {"loss_scale": (scale / self.factor).clamp(min=self.minimum), "counter": torch.zeros_like(counter)}
@@ -255,6 +259,24 @@ def scale_used(loss_scale: ScalesLoss, state: Any) -> float:
     if isinstance(loss_scale, _Static):
         return float(state["loss_scale"])
     return float(loss_scale.scale(torch.ones(()), state))
+
+
+def unscale_in_place(gradients: list[Tensor], scale: float) -> bool | None:
+    """Divide gradients that nobody else holds by the scale, and say whether all are finite, in one pass.
+
+    Returns
+    -------
+    bool, or None where one pass cannot do it and nothing was done
+        Only by a power of two, where the product with the inverse is the quotient, to the bit.
+    """
+    kinds = {(g.dtype, g.device) for g in gradients}
+    is_power = math.frexp(scale)[0] == 0.5 and 1 <= scale <= 2**64
+    if not is_power or len(kinds) != 1 or not gradients[0].is_floating_point() or gradients[0].dtype.itemsize < 4:
+        return None
+    (device,) = {device for _, device in kinds}
+    found, inverse = torch.zeros(1, device=device), torch.tensor(1 / scale, device=device)
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse)
+    return not found.item()
 
 
 def all_finite(gradients: Any) -> bool:

@@ -139,7 +139,7 @@ class TrainStep:
             If the batch is no pair, nothing is trainable, or the objective returns no differentiable scalar.
         """
         check_trainable(self.model)
-        group = self._group(batch)
+        group = self._group(batch, Found.of(self.model))
         try:
             try:
                 return self._try_out(group)
@@ -206,8 +206,8 @@ class TrainStep:
         """
         if "loss_scale_state" not in state:
             raise StateTypeError("A step takes the state that init or the step before gave: state = step.init(batch).")
-        group = self._group(batch)
         found = Found.of(self.model)
+        group = self._group(batch, found)
         if not found.parameters:
             check_trainable(self.model)
         is_new_mask = self._mask.look(found)
@@ -217,7 +217,7 @@ class TrainStep:
             self.masters.check(found.leaves.parameters)
         self.masters.refresh()
         torch.clear_autocast_cache()  # or autocast around the run goes on with old weights
-        scale_state, iteration = state["loss_scale_state"], int(state["i"])
+        scale_state, iteration = state["loss_scale_state"], state["i"].item()
         used = scale_used(self.loss_scale, scale_state)
         with outside_inference_mode(), self._stream or _NOTHING:
             take = self._minimize if self._needs_closure else self._descend
@@ -250,7 +250,7 @@ class TrainStep:
 
     def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
-        with torch.enable_grad(), self._in_training_mode(found):
+        with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode(found):
             tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
         self._show(tried.gradient)
         if tried.is_finite:
@@ -295,10 +295,12 @@ class TrainStep:
     def _hand_over(self, gradient: Grad[Any], found: Found) -> None:
         """Give the optimizer its gradients: clipped, and None where no path led to a parameter."""
         clipped = gradient if self._clip is None else self._clip(gradient)
-        copies = clipped is gradient and self._may_be_rewritten()
         targets = self.masters.of_all(found.parameters)
-        for target, given in zip(targets, as_accumulated(targets, clipped.given.values()), strict=True):
-            target.grad = given.clone() if given is not None and copies else given
+        handed = as_accumulated(targets, clipped.given.values())
+        if clipped is gradient and self._may_be_rewritten():
+            handed = [None if given is None else given.clone() for given in handed]
+        for target, given in zip(targets, handed, strict=True):
+            target.grad = given
 
     def _may_be_rewritten(self) -> bool:
         """Whether kept gradients need copies: torch's own optimizers leave them alone, a hook may clip them."""
@@ -354,8 +356,8 @@ class TrainStep:
             grows = {"optimizer_state"} if self._needs_closure else set()  # LBFGS keeps a list of directions
             self._expected = FixedPoint({**state, **tried.seen}, without=grows)
 
-    def _group(self, batch: Any) -> list[Batch]:
-        like = next(iter(self.model_state.parameters.values()))
+    def _group(self, batch: Any, found: Found) -> list[Batch]:
+        like = next(iter(found.leaves.parameters.values()))
         dtype = self.precision.input_dtype(like.dtype)
         with outside_inference_mode():
             return [self.cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]

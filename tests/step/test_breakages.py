@@ -140,6 +140,7 @@ def none_where_off(step: TrainStep, state: StepState) -> None:
 def scale_left_in(patch: Patch) -> None:
     """For the optimizer too."""
     patch.setattr(type(LossScale.static()), "unscaled", lambda self, gradients, state, finite: (gradients, state))
+    patch.setattr(evaluation, "unscale_in_place", lambda gradients, scale: None)
 
 
 def unused_as_zeros(patch: Patch) -> None:

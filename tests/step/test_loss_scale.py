@@ -15,7 +15,7 @@ from torch import nn
 
 from gradviz.errors import LossScaleError
 from gradviz.grad.algebra import Blank, Grad
-from gradviz.step.loss_scale import LossScale, all_finite, as_loss_scale, first_nonfinite, scale_used
+from gradviz.step.loss_scale import LossScale, all_finite, as_loss_scale, first_nonfinite, scale_used, unscale_in_place
 
 nan, inf = math.nan, math.inf
 MOST = torch.finfo(torch.float32).max
@@ -382,3 +382,39 @@ def test_a_gradient_is_finite_by_its_reached_leaves():
 )
 def test_the_parameter_nearest_the_loss_is_named(first, second, name):
     assert first_nonfinite(grad_of(first, second)) == name
+
+
+@given(
+    st.lists(st.lists(st.floats(-1e30, 1e30, width=32), min_size=1, max_size=5), min_size=1, max_size=4),
+    st.integers(0, 40),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_dividing_in_place_is_dividing_to_the_bit(values, power, dtype):
+    scale = float(2**power)
+    gradients = [torch.tensor(entries, dtype=dtype) for entries in values]
+    expected = [gradient / scale for gradient in gradients]
+    assert unscale_in_place(gradients, scale) is True
+    assert all(map(torch.equal, gradients, expected))
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_dividing_in_place_finds_what_is_not_finite(bad):
+    gradients = [torch.ones(3), torch.tensor([1.0, bad])]
+    assert unscale_in_place(gradients, 4.0) is False
+    assert gradients[0].tolist() == [0.25] * 3
+
+
+@pytest.mark.parametrize(
+    ("gradients", "scale"),
+    [
+        ([torch.ones(2)], 3.0),
+        ([torch.ones(2)], 0.5),
+        ([torch.ones(2), torch.ones(2).double()], 4.0),
+        ([torch.ones(2).half()], 4.0),
+        ([torch.ones(2, dtype=torch.complex64)], 4.0),
+    ],
+)
+def test_what_one_pass_cannot_divide_is_left_alone(gradients, scale):
+    before = [gradient.clone() for gradient in gradients]
+    assert unscale_in_place(gradients, scale) is None
+    assert all(map(torch.equal, gradients, before))
