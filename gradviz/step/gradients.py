@@ -123,8 +123,8 @@ class _ByGrad:
         if max(map(sys.getrefcount, given), default=0) > 3 or max(map(_use_count, given), default=0) > 1:
             return [gradient if gradient is None else gradient.clone() for gradient in gradients]
         others = [*self._found.parameters, *(buffer for _, buffer in self._found.leaves.named_buffers())]
-        held = set(map(_place, filter(_is_strided, [*others, *tensors_of(batch)])))
-        if held.isdisjoint(map(_place, filter(_is_strided, given))):
+        others += batch if set(map(type, batch)) == {Tensor} else tensors_of(batch)
+        if _places(others).isdisjoint(_places(given)):
             return gradients
         return [gradient if gradient is None else gradient.clone() for gradient in gradients]
 
@@ -163,7 +163,6 @@ class _ByBackward:
 
 
 _use_count = Tensor._use_count  # type: ignore[attr-defined]
-_place = Tensor.data_ptr
 
 
 def are_dense(gradients: Sequence[Tensor | None]) -> TypeGuard[list[Tensor]]:
@@ -178,8 +177,12 @@ _layout = operator.attrgetter("layout")
 _UNSHARDED = {Tensor}
 
 
-def _is_strided(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and tensor.numel() > 0
+def _places(tensors: Sequence[Tensor]) -> set[int]:
+    """Where tensors lie in memory."""
+    try:
+        return set(map(Tensor.data_ptr, tensors))
+    except RuntimeError:  # a sparse one lies in several places
+        return {tensor.data_ptr() for tensor in tensors if tensor.layout is torch.strided}
 
 
 def _sum(total: Gradients, more: Gradients) -> Gradients:
