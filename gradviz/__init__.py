@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gradviz.step.loss_scale import LossScale as LossScale
     from gradviz.step.model_state import ModelState as ModelState
     from gradviz.step.objective import Output as Output
-    from gradviz.step.precision import Policy as Policy
+    from gradviz.step.policy import Policy as Policy
     from gradviz.step.step_state import StepState as StepState
     from gradviz.step.train_step import train_step as train_step
     from gradviz.widgets.heatmap import heatmap as heatmap
@@ -47,7 +47,7 @@ _HOMES = {
     "LossScale": "gradviz.step.loss_scale",
     "ModelState": "gradviz.step.model_state",
     "Output": "gradviz.step.objective",
-    "Policy": "gradviz.step.precision",
+    "Policy": "gradviz.step.policy",
     "State": "gradviz.loop.events",
     "StepState": "gradviz.step.step_state",
     "Train": "gradviz.grad.modes",

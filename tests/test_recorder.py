@@ -12,7 +12,7 @@ from torch import nn
 from gradviz.errors import RecordingWarning
 from gradviz.history.history import History
 from gradviz.recorder import Recorder, describe
-from gradviz.step.precision import Policy
+from gradviz.step.policy import Policy
 from gradviz.step.train_step import train_step
 
 BATCH = torch.ones(2, 3), torch.zeros(2, 1)

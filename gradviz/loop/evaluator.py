@@ -13,7 +13,8 @@ from gradviz.loop.events import State
 from gradviz.loop.metrics import Measured, Metric, complete, loss_metric
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
-from gradviz.step.precision import Policy, as_policy
+from gradviz.step.policy import Policy, as_policy
+from gradviz.step.precision import Precision
 from gradviz.step.step_state import StepState
 
 
@@ -120,4 +121,4 @@ def evaluator(
     """
     given = loss_or_objective is not None or objective is not None
     evaluated_by = as_objective(loss_or_objective, objective) if given else None
-    return Evaluator(EvalStep(model, evaluated_by, None if policy is None else as_policy(policy).on(model)))
+    return Evaluator(EvalStep(model, evaluated_by, None if policy is None else Precision(as_policy(policy), model)))

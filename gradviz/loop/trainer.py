@@ -10,7 +10,7 @@ from gradviz.errors import names_nearest_keyword
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
 from gradviz.step.objective import Objective, as_objective
-from gradviz.step.precision import Policy
+from gradviz.step.policy import Policy
 from gradviz.step.train_step import TrainStep
 
 

@@ -17,7 +17,8 @@ from gradviz.step.batch import Batch, InputCast, as_batch, in_words, map_leaves
 from gradviz.step.gradients import gradients_kept
 from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
-from gradviz.step.precision import Policy, Precision
+from gradviz.step.policy import Policy
+from gradviz.step.precision import Precision
 from gradviz.step.step_state import StepState, detached
 
 
@@ -46,7 +47,7 @@ class EvalStep:
         self.model = model
         self.objective = objective
         self.model_state = ModelState(model)
-        self._precision = precision or Policy().on(model)
+        self._precision = precision or Precision(Policy(), model)
         self._cast = cast or InputCast(asked_for=self._precision.casts)
 
     @property

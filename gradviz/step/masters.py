@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gradviz.errors import OptimizerError
-from gradviz.step.precision import HALF
+from gradviz.step.policy import HALF
 
 
 class _Copy(NamedTuple):

@@ -31,7 +31,8 @@ from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState, check_trainable, training_mode
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
 from gradviz.step.optimizers import OptimizerState, build_optimizer
-from gradviz.step.precision import Policy, as_policy
+from gradviz.step.policy import Policy, as_policy
+from gradviz.step.precision import Precision
 from gradviz.step.random_stream import RandomStream
 from gradviz.step.skips import Skips
 from gradviz.step.step_state import StepState, detached, joined, zeros
@@ -95,7 +96,7 @@ class TrainStep:
         self._clip = as_clip(clip)
         self._strict = _flag("strict", strict)
         self._stream = None if seed is None else RandomStream(model, seed)
-        self.precision = as_policy(policy).on(model)
+        self.precision = Precision(as_policy(policy), model)
         with self.precision.converted() as before_rounding:
             parameters = self.model_state.parameters
             self.masters = Masters(parameters, before_rounding)

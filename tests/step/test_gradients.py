@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from gradviz.errors import ModelError, PolicyError
 from gradviz.grad.statistics import statistics
 from gradviz.step.gradients import gradients_kept
-from gradviz.step.precision import Policy
+from gradviz.step.policy import Policy
 from gradviz.step.train_step import train_step
 
 OPTIONS = {"lr": 0.05, "momentum": 0.9}

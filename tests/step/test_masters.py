@@ -10,7 +10,8 @@ from torch import nn
 
 from gradviz.errors import OptimizerError
 from gradviz.step.masters import Masters
-from gradviz.step.precision import Policy
+from gradviz.step.policy import Policy
+from gradviz.step.precision import Precision
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 
@@ -67,7 +68,7 @@ def test_only_16_bit_parameters_have_copies():
 def test_masters_begin_with_the_digits_that_rounding_took():
     model = nn.Linear(3, 2)
     weight = model.weight.detach().clone()
-    before = Policy(params=F16).on(model).convert()
+    before = Precision(Policy(params=F16), model).convert()
     masters = Masters(dict(model.named_parameters()), before)
     assert torch.equal(masters.of(model.weight), weight)
     masters.refresh()

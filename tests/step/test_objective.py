@@ -14,7 +14,8 @@ import gradviz as gv
 from gradviz.errors import LossError, StateTypeError
 from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward, Output, WrappedLoss, as_objective, checked
-from gradviz.step.precision import Policy
+from gradviz.step.policy import Policy
+from gradviz.step.precision import Precision
 from gradviz.step.train_step import train_step
 from tests.step.nets import GRADIENTS, K0, X, Y, two_layers
 
@@ -40,7 +41,9 @@ def test_losses_of_every_kind_become_the_same_objective(loss):
     assert isinstance(made, WrappedLoss)
     inputs, targets = torch.ones(3, 2), torch.zeros(3, 1)
     state = ModelState(model)
-    value, output = checked(made(Forward(state, Policy().on(model), may_repeat=False), state, inputs, targets), made)
+    value, output = checked(
+        made(Forward(state, Precision(Policy(), model), may_repeat=False), state, inputs, targets), made
+    )
     assert torch.equal(value, F.mse_loss(model(inputs), targets))
     assert torch.equal(output.prediction, model(inputs))
 
@@ -106,7 +109,7 @@ def test_each_forward_starts_from_the_same_buffers_and_the_returned_output_s_are
     for keep in (0, 1):
         norm = nn.BatchNorm1d(3)
         state = ModelState(norm)
-        forward = Forward(state, Policy().on(norm), may_repeat=True)
+        forward = Forward(state, Precision(Policy(), norm), may_repeat=True)
         outputs = [forward(state, first), forward(state, second)]
         (outputs[0].prediction.sum() + outputs[1].prediction.sum()).backward()
         forward.settle(outputs[keep])
@@ -116,7 +119,7 @@ def test_each_forward_starts_from_the_same_buffers_and_the_returned_output_s_are
 
 def test_forward_takes_another_state_than_the_model_s_own():
     model = nn.Linear(2, 1, bias=False)
-    forward = Forward(ModelState(model), Policy().on(model), may_repeat=False)
+    forward = Forward(ModelState(model), Precision(Policy(), model), may_repeat=False)
     assert forward({"weight": torch.zeros(1, 2)}, torch.ones(3, 2)).prediction.tolist() == [[0], [0], [0]]
 
 

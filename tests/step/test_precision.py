@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils._pytree import tree_leaves
 
 from gradviz.errors import PolicyError
-from gradviz.step.precision import Policy
+from gradviz.step.policy import Policy
+from gradviz.step.precision import Precision
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 POLICIES = [
@@ -102,7 +103,7 @@ MODELS = {
 
 
 def under(policy, model):
-    precision = policy.on(model)
+    precision = Precision(policy, model)
     precision.convert()
     return precision
 
@@ -271,7 +272,7 @@ def test_a_module_in_two_places_is_cast_once_and_put_back():
 
 def test_a_parameter_tied_to_an_excepted_module_stays_and_its_other_module_computes_all_the_same():
     model = Tied()
-    precision = Policy(params=BF16, except_="embedding").on(model)
+    precision = Precision(Policy(params=BF16, except_="embedding"), model)
     assert set(precision.convert()) == {"inner.weight", "inner.bias", "decoder.bias"}
     assert model.decoder.weight.dtype == F32
     assert precision(model, torch.tensor([1, 2])).dtype == BF16
@@ -280,10 +281,10 @@ def test_a_parameter_tied_to_an_excepted_module_stays_and_its_other_module_compu
 def test_what_was_rounded_is_handed_out():
     model = mlp()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    handed = Policy(params=F16).on(model).convert()
+    handed = Precision(Policy(params=F16), model).convert()
     assert list(handed) == list(before)
     assert all(torch.equal(handed[name], before[name]) for name in before)
-    assert Policy(params=F64).on(model).convert() == {}
+    assert Precision(Policy(params=F64), model).convert() == {}
 
 
 def test_complex_and_integer_tensors_are_left_alone():
@@ -354,7 +355,7 @@ def test_no_policy_calls_the_module_plainly():
     model, x = mlp(), torch.randn(2, 3)
     model.register_forward_hook(lambda module, *_: hooked.append(list(module[0]._forward_pre_hooks)))
     hooked = []
-    precision = Policy().on(model)
+    precision = Precision(Policy(), model)
     assert torch.equal(precision(model, x), model(x))
     assert hooked == [[], []]
     assert precision.convert() == {}
@@ -379,7 +380,7 @@ def test_a_compiled_model_computes_the_same(policy):
     precision = under(policy, model)
     expected = precision(model, x)
     compiled = torch.compile(model, backend="eager")
-    precision = policy.on(compiled)
+    precision = Precision(policy, compiled)
     for _ in range(2):
         prediction = precision(compiled, x)
         assert prediction.dtype == BF16
@@ -390,11 +391,11 @@ def test_a_compiled_model_computes_the_same(policy):
 
 def test_inputs_are_cast_to_what_the_first_module_computes_in():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-    assert Policy(F16, BF16).on(model).input_dtype(F32) == BF16
-    assert Policy(F16).on(model).input_dtype(F32) == F16
-    assert Policy(output=F16).on(model).input_dtype(F32) == F32
-    assert Policy(compute=BF16, only="1").on(model).input_dtype(F32) == F32
-    assert Policy(compute=BF16).on(nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))).input_dtype(F64) == F32
+    assert Precision(Policy(F16, BF16), model).input_dtype(F32) == BF16
+    assert Precision(Policy(F16), model).input_dtype(F32) == F16
+    assert Precision(Policy(output=F16), model).input_dtype(F32) == F32
+    assert Precision(Policy(compute=BF16, only="1"), model).input_dtype(F32) == F32
+    assert Precision(Policy(compute=BF16), nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))).input_dtype(F64) == F32
 
 
 def test_a_changed_tree_is_seen():
@@ -404,82 +405,12 @@ def test_a_changed_tree_is_seen():
     assert precision(model, torch.randn(2, 3)).dtype == F16
 
 
-def names_in(policy, model):
-    return set(policy.on(model).convert())
-
-
-@pytest.mark.parametrize(
-    ("keywords", "converted"),
-    [
-        ({"only": "encoder"}, {"encoder.0.weight", "encoder.2.0.weight"}),
-        ({"only": "encoder.*"}, {"encoder.0.weight", "encoder.2.0.weight"}),
-        ({"only": "enc*.0"}, {"encoder.0.weight", "encoder.2.0.weight"}),
-        ({"only": ["head", "encoder.2"]}, {"encoder.2.0.weight", "head.weight"}),
-        ({"except_": "encoder"}, {"head.weight"}),
-        ({"except_": nn.Sequential}, {"head.weight"}),
-        ({"only": lambda module: isinstance(module, nn.Linear) and module.out_features == 4}, {"encoder.0.weight"}),
-        ({"except_": lambda module: isinstance(module, nn.Linear) and module.out_features == 4},
-         {"encoder.2.0.weight", "head.weight"}),
-        ({"except_": ()},
-         {"encoder.0.weight", "encoder.1.weight", "encoder.1.bias", "encoder.2.0.weight", "head.weight"}),
-    ],
-)  # fmt: skip
-def test_patterns_name_modules(keywords, converted):
-    def linear(n, m):
-        return nn.Linear(n, m, bias=False)
-
-    inner = nn.Sequential(linear(4, 3))
-    model = nn.ModuleDict({"encoder": nn.Sequential(linear(2, 4), nn.BatchNorm1d(4), inner), "head": linear(3, 1)})
-    assert names_in(Policy(F16, **keywords), model) == converted
-
-
-def test_what_serves_a_module_goes_with_it():
-    model = nn.Sequential(nn.MultiheadAttention(4, 2), parametrizations.weight_norm(nn.Linear(4, 2)), nn.Linear(2, 2))
-    assert all(
-        name.startswith("0.")
-        for name in names_in(Policy(F16, only=lambda m: isinstance(m, nn.MultiheadAttention)), model)
-    )
-    converted = names_in(Policy(BF16, only=lambda m: isinstance(m, nn.Linear)), model)
-    assert converted == {
-        "1.bias",
-        "1.parametrizations.weight.original0",
-        "1.parametrizations.weight.original1",
-        "2.weight",
-        "2.bias",
-    }
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda model: Policy("float8"), "params must be one of float16, bfloat16, float32, float64"),
-        (lambda model: Policy(compute=torch.int64), "compute must be .* got torch.int64"),
-        (lambda model: Policy(compute=torch.complex64), "got torch.complex64"),
-        (lambda model: Policy(compute=torch.float8_e4m3fn), "got torch.float8_e4m3fn"),
-        (lambda model: Policy(output=float), "got the class float"),
-        (lambda model: Policy(F16, only=()), r"only=\(\) is a policy for no module"),
-        (lambda model: Policy(F16, except_=model), "except_ takes the path .* got a Sequential"),
-        (lambda model: Policy(F16, only=3), "only takes the path .* got an int"),
-        (lambda model: Policy(F16, only=int), "got the class int"),
-        (lambda model: Policy(F16, except_="lst").on(model), "did you mean 'last'"),
-        (lambda model: Policy(F16, only=nn.Conv2d).on(model), "only=Conv2d fits no module .* known: .*Linear"),
-        (lambda model: Policy(F16, except_=nn.ReLU).on(model), "except_=ReLU fits no module with floating"),
-        (lambda model: Policy(F16, only=lambda m: False).on(model), "asked of BatchNorm1d, Linear"),
-        (lambda model: Policy(F16, only="norm").on(model), "all that fit only= are excepted"),
-    ],
-)
-def test_what_is_no_policy_is_refused_in_words(make, words):
-    model = nn.Sequential()
-    for name, module in {
-        "first": nn.Linear(2, 2),
-        "norm": nn.BatchNorm1d(2),
-        "relu": nn.ReLU(),
-        "last": nn.Linear(2, 1),
-    }.items():
-        model.add_module(name, module)
+def test_a_pattern_that_fits_nothing_is_refused_before_anything_moved():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     before = {name: (t, t.dtype) for name, t in model.state_dict(keep_vars=True).items()}
-    with pytest.raises(PolicyError, match=words):
-        make(model)
+    for policy in (Policy(F16, except_="head"), Policy(F16, only="1")):
+        with pytest.raises(PolicyError, match=r"fits no module|is for no module"):
+            Precision(policy, model)
     assert {name: (t, t.dtype) for name, t in model.state_dict(keep_vars=True).items()} == before
 
 
@@ -487,8 +418,8 @@ def test_what_is_no_policy_is_refused_in_words(make, words):
 def test_a_scripted_module_is_refused():
     model = nn.Sequential(torch.jit.script(nn.Linear(2, 2)))
     with pytest.raises(PolicyError, match=r"before torch\.jit\.script, or .* model\.to\(torch\.bfloat16\)"):
-        Policy(compute=BF16).on(model)
-    assert Policy().on(model)(model, torch.ones(1, 2)).dtype == F32
+        Precision(Policy(compute=BF16), model)
+    assert Precision(Policy(), model)(model, torch.ones(1, 2)).dtype == F32
 
 
 def test_a_conversion_is_undone_when_what_follows_fails():
@@ -497,7 +428,7 @@ def test_a_conversion_is_undone_when_what_follows_fails():
     before = [(t, t.dtype, t.data_ptr()) for t in (*model.parameters(), *model.buffers(), model.weight.grad)]
 
     def fail():
-        with Policy(F16, except_=()).on(model).converted() as rounded:
+        with Precision(Policy(F16, except_=()), model).converted() as rounded:
             assert set(rounded) == {"weight", "bias"}
             assert {model.weight.dtype, model.running_mean.dtype, model.weight.grad.dtype} == {F16}
             raise ZeroDivisionError
@@ -512,19 +443,9 @@ def test_a_parameter_that_would_become_infinite_is_refused():
     model = mlp()
     nn.init.constant_(model[2].bias, -70000.0)
     with pytest.raises(PolicyError, match=r'2\.bias has an entry of size 70000, and float16 .* except_="2"'):
-        Policy(F16).on(model)
-    Policy(BF16).on(model)
-    Policy(F16, except_="2").on(model)
-
-
-def test_policies_are_values():
-    assert Policy("bfloat16") == Policy(BF16)
-    assert hash(Policy("bfloat16")) == hash(Policy(BF16))
-    assert repr(Policy(F16, F16, F32)) == "Policy(params=float16, compute=float16, output=float32)"
-    assert repr(Policy(F16, except_=())) == "Policy(params=float16, except_=())"
-    assert repr(Policy()) == "Policy()"
-    with pytest.raises(AttributeError):
-        Policy().params = F16
+        Precision(Policy(F16), model)
+    Precision(Policy(BF16), model)
+    Precision(Policy(F16, except_="2"), model)
 
 
 @given(
