@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, overload
@@ -11,7 +10,7 @@ from typing import Any, Concatenate, overload
 import torch
 from torch import Tensor
 
-from gradviz.errors import FunctionError, ModelError, NothingReachedError, UnusedParameterWarning
+from gradviz.errors import FunctionError, ModelError, NothingReachedError, UnusedParameterWarning, warn
 from gradviz.grad.algebra import Grad, M
 from gradviz.grad.function import Versions, check_call, check_scalar, code_of, name_of
 from gradviz.grad.leaves import Kind, leaves_of
@@ -194,10 +193,9 @@ def _check_reached(value: Tensor, gradient: Grad[Any], f: Callable[..., Any]) ->
     for full, name in names.items():
         if full not in said:
             said.add(full)
-            warnings.warn(
+            warn(
                 f"{name} was never reached by {name_of(f)}: its gradient reads as zeros, and it is listed in g.unused.",
                 UnusedParameterWarning,
-                stacklevel=3,
             )
 
 

@@ -7,11 +7,12 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from gradviz.errors import ModelError
-from gradviz.step.model_state import ModelState, ask_statistics, statistics_asked
+from gradviz.step.model_state import ModelState
+from gradviz.step.stillness import ask, asked
+from gradviz.step.tensors import write
 
 
 class Apart:
@@ -24,6 +25,7 @@ class Apart:
     def __init__(self, module: nn.Module) -> None:
         self.model_state = ModelState(_copied(module))
         self._module = module
+        self._left = _frozen_in(module)
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
@@ -42,6 +44,7 @@ class Apart:
                 "joined or left since. Make a new trainer."
             )
         own = _Own(module)
+        self._follow()
         try:
             _move(self.model_state, module)
             yield
@@ -51,18 +54,37 @@ class Apart:
             else:  # a handler has built something on
                 self.model_state = ModelState(_copied(self._module))
             own.restore()
+            self._left = _frozen_in(self._module)
+
+    def _follow(self) -> None:
+        """Freeze and unfreeze in the copy what was frozen and unfrozen in the module since the last run."""
+        now = _frozen_in(self._module)
+        pairs = zip(self._module.modules(), self.model_state.module.modules(), strict=False)
+        for before, after, (_, there) in zip(self._left, now, pairs, strict=False):
+            if before != after:
+                flags, mark = after
+                ask(there, mark)
+                for name, p in there._parameters.items():
+                    if p is not None and name in flags:
+                        p.requires_grad_(flags[name])
+
+
+def _frozen_in(module: nn.Module) -> list[tuple[dict[str, bool], str | None]]:
+    """What of each module inside is trainable, and what was asked of its statistics."""
+    return [
+        ({name: p.requires_grad for name, p in child._parameters.items() if p is not None}, asked(child))
+        for child in module.modules()
+    ]
 
 
 def _copied(module: nn.Module) -> nn.Module:
     try:
-        copied = copy.deepcopy(module)
+        return copy.deepcopy(module)
     except Exception as error:
         raise ModelError(
             f"run(in_place=False) keeps what it trains in a copy of the model, and this {type(module).__name__} "
             f"cannot be copied ({type(error).__name__}: {error}). Write run(in_place=True)."
         ) from error
-    ask_statistics(copied, statistics_asked(module))
-    return copied
 
 
 class _Own:
@@ -74,7 +96,7 @@ class _Own:
         self._tables = [(table, dict(table)) for table in tables]
         self._values = [(t, t.detach().clone()) for t in state.values()]
         self._parameters = [(p, p.requires_grad, p.grad) for p in state.parameters.values()]
-        self._module, self._asked = state.module, statistics_asked(state.module)
+        self._asked = [(child, asked(child)) for child in children]
 
     def restore(self) -> None:
         for table, content in self._tables:
@@ -85,7 +107,8 @@ class _Own:
         for p, requires_grad, gradient in self._parameters:
             p.requires_grad_(requires_grad)
             p.grad = gradient
-        ask_statistics(self._module, self._asked)
+        for child, mark in self._asked:
+            ask(child, mark)
 
 
 def _move(source: ModelState, target: ModelState) -> None:
@@ -94,6 +117,7 @@ def _move(source: ModelState, target: ModelState) -> None:
         _write(p, q)
         q.requires_grad_(p.requires_grad)
     for a, b in zip(source.module.modules(), target.module.modules(), strict=True):
+        ask(b, asked(a))
         for name in b._buffers.keys() - a._buffers.keys():
             del b._buffers[name]
         for name, buffer in a._buffers.items():
@@ -102,12 +126,10 @@ def _move(source: ModelState, target: ModelState) -> None:
                 b._buffers[name] = None if buffer is None else buffer.detach().clone()
             else:
                 _write(buffer, there)
-    ask_statistics(target.module, statistics_asked(source.module))
 
 
 def _write(value: Tensor, target: Tensor) -> None:
-    if (target.shape, target.dtype, target.device) != (value.shape, value.dtype, value.device):
+    if (target.shape, target.dtype, target.device) == (value.shape, value.dtype, value.device):
+        write(value, target)
+    else:
         target.data = value.detach().clone()
-    elif target.requires_grad or not torch.equal(target, value):  # an expanded constant cannot be written into
-        with torch.no_grad():
-            target.copy_(value)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import torch
 from torch import Tensor, nn
 
 from gradviz.step.model_state import ModelState
+from gradviz.step.tensors import write
 
 
 class Buffers:
@@ -44,7 +44,7 @@ class Buffers:
     def restore(self) -> None:
         """Leave the module with the buffers that the step began with."""
         for (child, name), own in self._own.items():
-            _write(self._values[child, name], own)
+            write(self._values[child, name], own)
             child._buffers[name] = own
 
     def settle(self, kept: Mapping[tuple[nn.Module, str], Tensor]) -> None:
@@ -52,7 +52,7 @@ class Buffers:
         for (child, name), tensor in kept.items():
             own = self._own.get((child, name))
             if own is not None and (tensor is own or id(tensor) in self._laid_out):
-                _write(tensor, own)
+                write(tensor, own)
                 tensor = own
             child._buffers[name] = tensor
 
@@ -78,13 +78,6 @@ class BuffersAfter(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._model_state.buffers)
-
-
-def _write(value: Tensor, own: Tensor) -> None:
-    # By value: batch norm moves its statistics without counting a version, and an expanded constant refuses a copy.
-    if value is not own and not torch.equal(value, own):
-        with torch.no_grad():
-            own.copy_(value)
 
 
 def _slots(module: nn.Module) -> dict[tuple[nn.Module, str], Tensor]:

@@ -19,7 +19,8 @@ from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
 from gradviz.step.policy import Policy
 from gradviz.step.precision import Precision
-from gradviz.step.step_state import StepState, detached
+from gradviz.step.step_state import StepState
+from gradviz.step.tensors import detached
 
 
 class EvalStep:

@@ -21,7 +21,7 @@ from gradviz.grad.algebra import Grad
 from gradviz.grad.leaves import Kind
 from gradviz.step.batch import Batch, map_leaves, tensors_of
 from gradviz.step.fixed_point import FixedPoint
-from gradviz.step.gradients import Gradients, Sum, Taking, are_dense
+from gradviz.step.gradients import Gradients, GradientTaker, RunningTotal, are_dense
 from gradviz.step.loss_scale import LossScale, ScalesLoss, all_finite, scale_used, unscale_in_place
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
@@ -29,7 +29,8 @@ from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
 from gradviz.step.precision import Precision
 from gradviz.step.shares import shared
-from gradviz.step.step_state import joined, own
+from gradviz.step.step_state import joined
+from gradviz.step.tensors import own
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Evaluation:
     seen: dict[str, Any]
 
 
-class Evaluator:
-    """Evaluates the objective of one model."""
+class Differentiator:
+    """Evaluates the objective of one model, and differentiates it."""
 
     def __init__(
         self, objective: Objective, precision: Precision, masters: Masters, loss_scale: ScalesLoss, *, keeps: bool
@@ -72,7 +73,7 @@ class Evaluator:
         self._loss_scale = loss_scale
         self._kinds: tuple[Kind, Kind] | None = None
         self._keeps = keeps or self.may_skip  # a scale is taken out in place
-        self.taking = Taking(masters, keeps=self._keeps)
+        self.taking = GradientTaker(masters, keeps=self._keeps)
 
     @property
     def may_skip(self) -> bool:
@@ -82,7 +83,7 @@ class Evaluator:
     def try_out(self, group: Sequence[Batch], found: Found, model_state: ModelState) -> Evaluation:
         """A trial: what follows has to be undone by the caller."""
         reentrant = self.taking.reentrant
-        self.taking = Taking(self._masters, keeps=self._keeps)
+        self.taking = GradientTaker(self._masters, keeps=self._keeps)
         self.taking.reentrant = reentrant
         return self(group, self._loss_scale.init(), found, model_state, is_trial=True)
 
@@ -145,7 +146,7 @@ class Evaluator:
             )
         return scaled
 
-    def _add(self, gradients: Sum, loss: Tensor, batch: Batch) -> None:
+    def _add(self, gradients: RunningTotal, loss: Tensor, batch: Batch) -> None:
         try:
             gradients.add(loss, batch)
         except RuntimeError as error:

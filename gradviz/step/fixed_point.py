@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from gradviz.errors import StateTypeError
 from gradviz.grad.algebra import Blank, Grad
-from gradviz.grad.leaves import Kind
+from gradviz.grad.leaves import Kind, walk
 from gradviz.step.model_state import ModelState
 from gradviz.step.optimizers import OptimizerState
 
@@ -26,7 +26,8 @@ KEYS = ("y_true", "y_pred", "loss", "i", "model_state", "optimizer_state", "loss
 """What a step makes; other keys of a step state belong to handlers."""
 
 OF_A_BATCH = ("y_true", "y_pred")
-"""Where the number of axes holds, and no more: batches and sequences vary in length."""
+"""Where the number of axes holds, and no more: batches and sequences vary in length. So it is with buffers that are not
+persistent."""
 
 Spec = type | tuple[torch.dtype, str, torch.Size | int]
 """The type of a leaf; of a tensor the dtype, the kind of device, and the shape or number of axes."""
@@ -106,12 +107,15 @@ class FixedPoint:
 
     def _hold(self, key: str, state: Mapping[str, Any], iteration: int) -> None:
         value = state.get(key)
-        if isinstance(value, Tensor) and (_spec_of_batch if key in OF_A_BATCH else _spec)(value) == self._single.get(
-            key
-        ):
-            return  # one tensor is the common case
+        if isinstance(value, Tensor):  # one tensor is the common case
+            spec = _spec_of_batch(value) if key in OF_A_BATCH else _spec(value)
+            if spec == self._single.get(key):
+                return
         expected = self._expected.get(key, {})
         came = _specs(key, state[key]) if key in state else {}
+        if isinstance(value, ModelState) and expected:
+            buffers = [f"{key}[{name!r}]" for name in value.buffers]  # made in a forward pass, as caches are
+            expected |= {path: came[path] for path in buffers if path not in expected}
         if came != expected:
             raise StateTypeError(_difference(expected, came, iteration))
 
@@ -217,7 +221,14 @@ def _dtypes(leaves: Collection[Tensor | Blank]) -> list[torch.dtype]:
 
 def _specs(key: str, value: Any) -> dict[str, Spec]:
     spec = _spec_of_batch if key in OF_A_BATCH else _spec
-    return {path: spec(leaf) for path, leaf in _named(key, value)}
+    specs = {path: spec(leaf) for path, leaf in _named(key, value)}
+    if isinstance(value, ModelState):
+        # What a module does not save, such as a mask or a table of angles, grows with the longest sequence.
+        for path, child in walk(value.module):
+            for name in child._non_persistent_buffers_set & child._buffers.keys():
+                if child._buffers[name] is not None:
+                    specs[f"{key}[{path + name!r}]"] = _spec_of_batch(child._buffers[name])
+    return specs
 
 
 def _spec(leaf: Any) -> Spec:
@@ -265,6 +276,7 @@ _CAUSES = {
     "y_true": "The targets of this batch are of another kind: cast them where the data are made. ",
     "y_pred": "Inputs of another kind, or a forward pass that takes turns, do that. ",
     "loss": "Targets of another dtype do that, since the loss takes the wider one: write targets.float(). ",
+    "model_state": "A buffer that is no statistic, such as a cache, is registered with persistent=False. ",
     "optimizer_state": "The optimizer computes what it keeps in another type than it has. ",
 }
 

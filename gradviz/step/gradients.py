@@ -35,7 +35,7 @@ class ReentrantCheckpoint(NothingReachedError):
     """Re-entrant checkpointing hides parameters from `torch.autograd.grad`."""
 
 
-class Sum(Protocol):
+class RunningTotal(Protocol):
     """Gradients of micro-batches, adding up."""
 
     def add(self, loss: Tensor, batch: Any) -> None:
@@ -51,7 +51,7 @@ class Sum(Protocol):
         """All of them, in the dtype that the optimizer works in; no parameter has a ``.grad``."""
 
 
-class Taking:
+class GradientTaker:
     """How one model's gradients are taken, step after step.
 
     Parameters
@@ -68,7 +68,7 @@ class Taking:
         """Whether re-entrant checkpointing was found in the graph."""
         self._unused: list[bool] | None = None
 
-    def begin(self, found: Found, *, is_trial: bool = False) -> Sum:
+    def begin(self, found: Found, *, is_trial: bool = False) -> RunningTotal:
         """Nothing so far. A trial is nobody's business: it neither reduces over processes nor fires a hook."""
         # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
         # parameters keep none, so that neither momentum nor weight decay moves them.
@@ -91,7 +91,7 @@ class Taking:
 
 
 class _ByGrad:
-    def __init__(self, taking: Taking, found: Found) -> None:
+    def __init__(self, taking: GradientTaker, found: Found) -> None:
         self._taking = taking
         self._found = found
         self._total: Gradients | None = None
@@ -130,7 +130,7 @@ class _ByGrad:
 
 
 class _ByBackward:
-    def __init__(self, taking: Taking, found: Found) -> None:
+    def __init__(self, taking: GradientTaker, found: Found) -> None:
         self._taking = taking
         self._found = found
         self._so_far: Gradients = [None] * len(found.parameters)

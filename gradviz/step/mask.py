@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from gradviz.errors import ModelError, OptimizerError
-from gradviz.grad.leaves import Kind, Leaves, leaves_of
+from gradviz.grad.leaves import Kind, Leaves, leaves_of, walk
+from gradviz.step import stillness
 from gradviz.step.masters import Masters
-from gradviz.step.model_state import stillness
 from gradviz.step.surrogate import needs_closure
 
 
@@ -36,13 +36,16 @@ class Found(NamedTuple):
 class Mask:
     """The trainable parameters of one model, as a step finds them."""
 
-    def __init__(self, masters: Masters, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, model: nn.Module, masters: Masters, optimizer: torch.optim.Optimizer) -> None:
+        self._model = model
         self._masters = masters
         self._optimizer = optimizer
         self._kind: Kind | None = None
-        self._stillness = stillness()
+        self._stillness = stillness.changes()
+        self._parameters: dict[str, nn.Parameter] = {}
         self._trained: dict[str, bool] = {}
-        self._at_first: frozenset[str] = frozenset()
+        self._still: set[nn.Module] = set()
+        self._frozen_at_first: frozenset[str] = frozenset()
         self._frozen: list[str] = []
         self._unfrozen: list[str] = []
         self._optimized: frozenset[str] = frozenset()
@@ -52,33 +55,64 @@ class Mask:
         """Whether anything changed since the last look.
 
         A parameter that was unfrozen, and that the optimizer has in no group, joins its first.
+
+        Raises
+        ------
+        OptimizerError
+            If a parameter was replaced by one that the optimizer does not hold, or cannot take in.
+        ModelError
+            If DDP would not reduce what was unfrozen.
         """
-        leaves = found.leaves
-        if found.kind is self._kind and stillness() == self._stillness:
+        if found.kind is self._kind and stillness.changes() == self._stillness:
             return False
-        self._kind, self._stillness = found.kind, stillness()
-        trained = {name: p.requires_grad for name, p in leaves.parameters.items()}
-        for name, now in trained.items():
-            if self._trained.get(name, now) != now:
-                (self._unfrozen if now else self._frozen).append(name)
-        if self._trained:
-            self._check_reduced(leaves)
-            self._adopt({name: leaves.parameters[name] for name in trained if trained[name] and name in self._unfrozen})
+        is_first, parameters = self._kind is None, found.leaves.parameters
+        trained = {name: p.requires_grad for name, p in parameters.items()}
+        still = stillness.held_still(self._model)
+        if is_first:
+            self._frozen_at_first = found.kind.frozen
         else:
-            self._at_first = found.kind.frozen
-        self._trained = trained
+            changed = [name for name, now in trained.items() if self._trained.get(name, now) != now]
+            unfrozen = [name for name in changed if trained[name]]
+            self._check_held(parameters)
+            self._check_reduced(found.leaves, unfrozen)
+            self._adopt({name: parameters[name] for name in unfrozen})
+            self._unfrozen += unfrozen + self._buffers_of(self._still - still, changed)
+            self._frozen += [name for name in changed if not trained[name]]
+            self._frozen += self._buffers_of(still - self._still, changed)
+        self._kind, self._stillness = found.kind, stillness.changes()
+        self._parameters, self._trained, self._still = dict(parameters), trained, still
         return True
 
     def changes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The parameters that were frozen and unfrozen since this was last asked."""
+        """What was frozen and unfrozen since this was last asked: parameters, and buffers without them."""
         changes = tuple(self._frozen), tuple(self._unfrozen)
         self._frozen, self._unfrozen = [], []
         return changes
 
-    @staticmethod
-    def may_hold_still(found: Found) -> bool:
-        """Whether some module may have to stay in eval mode: something is frozen."""
-        return stillness() > 0 or len(found.parameters) < len(found.leaves.parameters)
+    @property
+    def holds_still(self) -> bool:
+        """Whether some module has to stay in eval mode: something is frozen."""
+        return bool(self._still)
+
+    def _buffers_of(self, modules: set[nn.Module], changed: list[str]) -> list[str]:
+        """Names of the buffers of some modules, but for those whose parameters say it already."""
+        names: dict[str, None] = {}
+        for path, child in walk(self._model) if modules else ():
+            if child in modules and not any(path + name in changed for name in child._parameters):
+                names |= dict.fromkeys(path + name for name, buffer in child._buffers.items() if buffer is not None)
+        return list(names)
+
+    def _check_held(self, parameters: dict[str, nn.Parameter]) -> None:
+        """Refuse parameters that have taken the places of those that the optimizer holds: they would never train."""
+        held = {id(p) for group in self._optimizer.param_groups for p in group["params"]}
+        for name, p in parameters.items():
+            is_another = self._parameters.get(name, p) is not p
+            if is_another and p.requires_grad and id(self._masters.of(p)) not in held:
+                raise OptimizerError(
+                    f"{name!r} is another tensor than the one the {type(self._optimizer).__name__} holds, so it would "
+                    "never train. Load values without assign=True, and make a new step or trainer where you put in "
+                    "another module."
+                )
 
     def optimized(self, leaves: Leaves) -> frozenset[str]:
         """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0."""
@@ -100,9 +134,9 @@ class Mask:
             if id(self._masters.of(p)) not in held:
                 self._join(name, self._masters.of(p))
 
-    def _check_reduced(self, leaves: Leaves) -> None:
+    def _check_reduced(self, leaves: Leaves, unfrozen: list[str]) -> None:
         """Refuse what DDP may not have taken in, being frozen: its gradient would stay this process's own."""
-        late = [name for name in self._unfrozen if name in self._at_first]
+        late = [name for name in unfrozen if name in self._frozen_at_first]
         if late and leaves.wrapper == "DistributedDataParallel":
             raise ModelError(
                 f"{late[0]!r} was frozen when the step was made, and DistributedDataParallel reduces only what was "

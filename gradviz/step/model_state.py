@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from gradviz.errors import FreezeError, ModelError, described, nearest
 from gradviz.grad.leaves import leaves_of, walk
+from gradviz.step.stillness import MOVING, STILL, WITH_PARAMETERS, ask, asked, counted, held_still
 
 Which = str | Callable[[str], object]
 """Names of parameters and buffers: a glob pattern, the path of a module, or a function of the name."""
@@ -97,15 +96,15 @@ class ModelState(Mapping[str, Tensor]):
         """
         matched = self._matched("freeze", which)
         parameters = self._parameters_in(matched)
-        with _counted(self.module):
+        with counted(self.module):
             for p in parameters:
                 p.requires_grad = False
                 p.grad = None
             for child, is_alone in self._owners_in(matched, parameters):
                 if is_alone:
-                    _statistics[child] = STILL
-                elif _statistics.get(child) != STILL:
-                    _statistics[child] = WITH_PARAMETERS
+                    ask(child, STILL)
+                elif asked(child) != STILL:
+                    ask(child, WITH_PARAMETERS)
         return self
 
     def unfreeze(self, *which: Which) -> ModelState:
@@ -134,17 +133,17 @@ class ModelState(Mapping[str, Tensor]):
         """
         matched = self._matched("unfreeze", which, differentiable=True)
         parameters = self._parameters_in(matched)
-        with _counted(self.module):
+        with counted(self.module):
             for p in parameters:
                 if _is_differentiable(p):
                     p.requires_grad = True
             owners = self._owners_in(matched, parameters)
             for child, _ in owners:
-                _statistics.pop(child, None)
+                ask(child, None)
             held = held_still(self.module)
             for child, is_alone in owners:
                 if is_alone and child in held:  # by its frozen parameters, though it was asked to move in spite of them
-                    _statistics[child] = MOVING
+                    ask(child, MOVING)
         return self
 
     def _matched(self, verb: str, which: tuple[Which, ...], *, differentiable: bool = False) -> set[str]:
@@ -250,66 +249,6 @@ def _unflatten(leaves: Any, names: list[str]) -> dict[str, Any]:
 pytree.register_pytree_node(ModelState, _flatten, _unflatten, flatten_with_keys_fn=_flatten_with_keys)
 
 
-STILL, WITH_PARAMETERS, MOVING = "still", "still with its parameters", "moving"
-
-_statistics: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
-"""What was asked of the buffers of a module: to be still, to be so as long as its own parameters are frozen, or to move
-although they are. By module, so that every view of it knows, and because a batch norm without parameters has no
-requires_grad to tell."""
-
-
-def statistics_asked(module: nn.Module) -> list[str | None]:
-    """What was asked of the statistics of each module inside, in order, for a copy that does not know."""
-    return [_statistics.get(child) for child in module.modules()]
-
-
-def ask_statistics(module: nn.Module, asked: Sequence[str | None]) -> None:
-    """Ask the same of a module."""
-    for child, one in zip(module.modules(), asked, strict=False):
-        if one is None:
-            _statistics.pop(child, None)
-        else:
-            _statistics[child] = one
-
-
-_changes = 0
-
-
-def stillness() -> int:
-    """A number that grows with each freeze and unfreeze that changed which modules `training_mode` holds still."""
-    return _changes
-
-
-@contextlib.contextmanager
-def _counted(module: nn.Module) -> Iterator[None]:
-    global _changes
-    before = held_still(module)
-    yield
-    _changes += held_still(module) != before
-
-
-def held_still(module: nn.Module) -> set[nn.Module]:
-    """The modules inside that stay in eval mode during training, because they are frozen.
-
-    Those whose buffers were frozen, and wholly frozen ones with all that is inside, whoever froze them.
-    """
-    held: set[nn.Module] = set()
-    if not _statistics and all(p.requires_grad for p in module.parameters()):
-        return held
-    for child in module.modules():
-        asked = _statistics.get(child)
-        if _is_frozen(child):
-            held.update(child.modules())
-        elif asked == STILL or (asked == WITH_PARAMETERS and _is_frozen(child, recurse=False)):
-            held.add(child)
-    return {child for child in held if _statistics.get(child) != MOVING}
-
-
-def _is_frozen(module: nn.Module, *, recurse: bool = True) -> bool:
-    parameters = list(module.parameters(recurse))
-    return bool(parameters) and not any(p.requires_grad for p in parameters)
-
-
 def check_trainable(module: nn.Module) -> None:
     """Refuse a model that cannot be trained as it is.
 
@@ -333,27 +272,3 @@ def check_trainable(module: nn.Module) -> None:
         raise ModelError(
             f"The model has no trainable parameter (0 of {len(parameters)}).{unfreeze if parameters else ''}"
         )
-
-
-@contextlib.contextmanager
-def training_mode(module: nn.Module) -> Iterator[Callable[[], None]]:
-    """Put a module in train mode for a while, and every flag back as it was, on errors too.
-
-    Submodules in eval mode while the root is in train mode were put there on purpose and stay; so do frozen ones
-    (`held_still`), whose batch-norm statistics should be as still as their weights. Yields a function that sets the
-    flags again, for when somebody has frozen or unfrozen a part, or put the whole module into eval mode.
-    """
-    flags = [(child, child.training) for child in module.modules()]
-    kept = [child for child, training in flags if module.training and not training]
-
-    def train() -> None:
-        module.train()  # the module's own train(), which may hold parts of it in eval mode
-        for child in (*kept, *held_still(module)):
-            child.training = False
-
-    try:
-        train()
-        yield train
-    finally:
-        for child, training in flags:
-            child.training = training

@@ -62,24 +62,6 @@ pytree.register_pytree_node(
 )
 
 
-def zeros(leaf: Any) -> Any:
-    """What a leaf looks like before the first step."""
-    return torch.zeros_like(leaf, requires_grad=False) if isinstance(leaf, Tensor) else leaf
-
-
-def detached(leaf: Any) -> Any:
-    """A leaf without its graph."""
-    return leaf.detach() if isinstance(leaf, Tensor) else leaf
-
-
-def own(leaf: Any) -> Any:
-    """A leaf without its graph, in memory of its own where it is a parameter or a view of one, which moves on."""
-    if not isinstance(leaf, Tensor):
-        return leaf
-    moves = leaf.is_leaf or (leaf._base is not None and leaf._base.is_leaf)
-    return leaf.detach().clone() if moves else leaf.detach()
-
-
 def joined(parts: list[Any]) -> Any:
     """The targets or predictions of several micro-batches as those of one batch.
 

@@ -22,21 +22,23 @@ from gradviz.grad.autodiff import outside_inference_mode
 from gradviz.grad.leaves import leaves_of
 from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves, tensors_of
 from gradviz.step.clip import as_clip
-from gradviz.step.evaluation import Evaluation, Evaluator
+from gradviz.step.evaluation import Differentiator, Evaluation
 from gradviz.step.fixed_point import FixedPoint
 from gradviz.step.gradients import ReentrantCheckpoint, as_accumulated, gradients_kept, without_hooks
 from gradviz.step.loss_scale import as_loss_scale, scale_used
 from gradviz.step.mask import Found, Mask
 from gradviz.step.masters import Masters
-from gradviz.step.model_state import ModelState, check_trainable, training_mode
+from gradviz.step.model_state import ModelState, check_trainable
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
 from gradviz.step.optimizers import OptimizerState, build_optimizer
 from gradviz.step.policy import Policy, as_policy
 from gradviz.step.precision import Precision
 from gradviz.step.random_stream import RandomStream
 from gradviz.step.skips import Skips
-from gradviz.step.step_state import StepState, detached, joined, zeros
+from gradviz.step.step_state import StepState, joined
+from gradviz.step.stillness import TrainingMode
 from gradviz.step.surrogate import keeps, needs_closure, template
+from gradviz.step.tensors import detached, zeros
 from gradviz.step.untouched import untouched
 
 Observer = Callable[[str, Grad[Any]], None]
@@ -103,7 +105,7 @@ class TrainStep:
             # All parameters from the start: one that is unfrozen later trains on without a new optimizer.
             own = [p for p in parameters.values() if self.masters.of(p) is not p]
             self.optimizer = build_optimizer(optimizer, self.masters.optimized, own=own)
-            self._evaluate = Evaluator(
+            self._evaluate = Differentiator(
                 objective, self.precision, self.masters, self.loss_scale, keeps=keep_gradients or accumulate > 1
             )
             self._needs_closure = needs_closure(self.optimizer)
@@ -112,9 +114,9 @@ class TrainStep:
                     f"{type(self.optimizer).__name__} evaluates the loss several times in a step, which a loss scale "
                     'that skips steps cannot undo. Write loss_scale="identity", or take another optimizer.'
                 )
-        self._mask = Mask(self.masters, self.optimizer)
+        self._mask = Mask(model, self.masters, self.optimizer)
         self.cast = InputCast(asked_for=self.precision.casts)
-        self._train: Callable[[], None] | None = None
+        self._train: TrainingMode | None = None
         self._expected: FixedPoint | None = None
         self._unreached: frozenset[str] = frozenset()  # by any step so far
         self._learned: dict[Tensor, dict[str, Any]] = {}
@@ -154,6 +156,7 @@ class TrainStep:
     def _try_out(self, group: list[Batch]) -> StepState:
         loss_modules = self.objective.modules if isinstance(self.objective, WrappedLoss) else []
         found = Found.of(self.model)
+        self._mask.look(found)
         # DDP wants every process in every pass that it sees; what it wraps gives the same types.
         inside = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
         with (
@@ -161,7 +164,7 @@ class TrainStep:
             gradients_kept(found.leaves.parameters),
             outside_inference_mode(),
             torch.enable_grad(),
-            self._in_training_mode(found),
+            self._in_training_mode(),
             without_hooks(found.parameters),
         ):
             tried = self._evaluate.try_out(group, found, ModelState(inside))
@@ -184,7 +187,6 @@ class TrainStep:
         )
         if self.keep_gradients:
             state["gradients"] = map_leaves(zeros, gradient)
-        self._mask.look(found)
         self._unreached = frozenset(gradient.unused)
         self._hold(state, tried)
         return state
@@ -212,8 +214,8 @@ class TrainStep:
         if not found.parameters:
             check_trainable(self.model)
         is_new_mask = self._mask.look(found)
-        if self._train is not None and (is_new_mask or not self.model.training):
-            self._train()  # a handler that validates may have left the model in eval mode
+        if self._train is not None and (is_new_mask or self._train.is_off()):
+            self._train.set()  # a handler that validates may have set the flags of the whole model
         if is_new_mask:
             self.masters.check(found.leaves.parameters)
         self.masters.refresh()
@@ -223,6 +225,9 @@ class TrainStep:
         with outside_inference_mode(), self._stream or _NOTHING:
             take = self._minimize if self._needs_closure else self._descend
             tried = take(group, scale_state, iteration, found)
+        if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
+            for p in self.masters.of_all(found.parameters):
+                p.grad = None
         for p in [p for p in self._learned if keeps(self.optimizer.state, p)]:
             del self._learned[p]  # there is the real state now
         self.report = Report(used, not tried.is_finite, *self._mask.changes())
@@ -251,16 +256,13 @@ class TrainStep:
 
     def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
-        with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode(found):
+        with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode():
             tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
         self._show(tried.gradient)
         if tried.is_finite:
             self._hand_over(tried.gradient, found)
             self.optimizer.step()
             self.masters.hand_down()
-            if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
-                for p in self.masters.of_all(found.parameters):
-                    p.grad = None
         return tried
 
     def _minimize(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
@@ -271,7 +273,7 @@ class TrainStep:
 
         def closure() -> Tensor:
             self.masters.hand_down()
-            with torch.enable_grad(), self._in_training_mode(found):
+            with torch.enable_grad(), self._in_training_mode():
                 tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
             self._hand_over(tried.gradient, found)
             if not first:
@@ -329,17 +331,16 @@ class TrainStep:
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """Train mode for many steps: set once, and anew when something is frozen or unfrozen between them."""
-        with training_mode(self.model) as train:
-            self._train = train
+        with TrainingMode(self.model) as self._train:
             try:
                 yield
             finally:
                 self._train = None
 
-    def _in_training_mode(self, found: Found) -> contextlib.AbstractContextManager[Any]:
+    def _in_training_mode(self) -> contextlib.AbstractContextManager[Any]:
         # A loop sets the flags once for the whole run; a step on its own sets them for itself, where there are any.
-        as_it_should = self.model.training and not self._mask.may_hold_still(found)
-        return _NOTHING if self._train is not None or as_it_should else training_mode(self.model)
+        as_it_should = self._train is not None or (self.model.training and not self._mask.holds_still)
+        return _NOTHING if as_it_should else TrainingMode(self.model)
 
     def optimized(self) -> frozenset[str]:
         """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0.

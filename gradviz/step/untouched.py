@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gradviz.step.tensors import write
+
 
 @contextlib.contextmanager
 def untouched(*modules: nn.Module) -> Iterator[None]:
@@ -36,7 +38,7 @@ def untouched(*modules: nn.Module) -> Iterator[None]:
         for kept in attributes:
             kept.restore()
         for tensor, requires_grad, value in tensors.values():
-            _write(value, tensor)
+            write(value, tensor)
             if tensor.requires_grad != requires_grad:
                 tensor.requires_grad_(requires_grad)
         random.setstate(python_stream)
@@ -50,13 +52,6 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 def _is_scripted(module: nn.Module) -> bool:
     return isinstance(module, torch.jit.ScriptModule)
-
-
-def _write(value: Tensor, tensor: Tensor) -> None:
-    # By value: batch norm moves its statistics without counting a version.
-    if not torch.equal(tensor, value):
-        with torch.no_grad():
-            tensor.copy_(value)
 
 
 Undo = Callable[[], None]
@@ -103,7 +98,7 @@ def _undo_of(value: Any) -> Undo | None:
     """How to put back what can be written into."""
     if isinstance(value, Tensor):
         return (
-            partial(_write, value.detach().clone(), value)
+            partial(write, value.detach().clone(), value)
             if not value.is_meta and value.layout is torch.strided
             else None
         )

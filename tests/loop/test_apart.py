@@ -356,3 +356,21 @@ def test_tied_lstm_and_parametrized_models_train_apart_as_in_place():
     gv.trainer(whole, "cross_entropy", "adam").run(data(), epochs=2)
     assert_equal_to_the_bit(trained_apart(loop), whole)
     assert trained_apart(loop).third.weight is trained_apart(loop).second.weight
+
+
+def test_a_freeze_of_the_user_s_model_between_two_runs_holds_in_what_is_trained_apart():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
+    data = [(torch.randn(8, 3), torch.randint(0, 2, (8,))) for _ in range(3)]
+    loop = gv.trainer(model, "cross_entropy", "sgd")
+    state = loop.run(data, in_place=False, display=None)
+    gv.ModelState(model).freeze("0", "1")
+    before = copy.deepcopy(state.step_state["model_state"].module.state_dict())
+    state = loop.run(data, in_place=False, display=None)
+    after = copy.deepcopy(state.step_state["model_state"].module.state_dict())
+    moved = [name for name, value in after.items() if not torch.equal(value, before[name])]
+    assert moved == ["2.weight", "2.bias"]
+    assert loop.history.events["parameter"].tolist()[:2] == ["0.weight", "0.bias"]
+    gv.ModelState(model).unfreeze()
+    state = loop.run(data, in_place=False, display=None)
+    assert not torch.equal(state.step_state["model_state"]["0.weight"], after["0.weight"])

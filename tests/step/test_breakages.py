@@ -23,7 +23,8 @@ from gradviz.step.loss_scale import LossScale
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState
 from gradviz.step.objective import Forward
-from gradviz.step.step_state import StepState, zeros
+from gradviz.step.step_state import StepState
+from gradviz.step.tensors import zeros
 from gradviz.step.train_step import TrainStep
 from tests.loop import test_validation as of_validation
 from tests.step import test_buffers as of_buffers
@@ -215,14 +216,14 @@ def prediction_of_the_first_pass(patch: Patch) -> None:
         seen.setdefault(self, output)
         return output
 
-    def first(self: evaluation.Evaluator, *args: Any, **options: Any) -> evaluation.Evaluation:
+    def first(self: evaluation.Differentiator, *args: Any, **options: Any) -> evaluation.Evaluation:
         seen.clear()
         tried = evaluate(self, *args, **options)
         return dataclasses.replace(tried, prediction=next(iter(seen.values())).prediction.detach())
 
-    evaluate = evaluation.Evaluator.__call__
+    evaluate = evaluation.Differentiator.__call__
     patch.setattr(Forward, "__call__", noted)
-    patch.setattr(evaluation.Evaluator, "__call__", first)
+    patch.setattr(evaluation.Differentiator, "__call__", first)
 
 
 def parameters_read_detached(patch: Patch) -> None:

@@ -129,8 +129,17 @@ def test_buffers(run):
     run.model[1].running_mean = None
     refused(run, "model_state['1.running_mean'] is gone")
     run.model[1].running_mean = torch.zeros(3)
-    run.model[0].register_buffer("extra", torch.zeros(1))
-    refused(run, "model_state['0.extra'] is a new leaf")
+    run.model[0].register_buffer("extra", torch.zeros(1))  # as a module does in its first forward pass
+    run.check()
+    run.model[0].extra = torch.zeros(2)
+    refused(run, "model_state['0.extra'] became float32 of shape (2,)", "registered with persistent=False")
+    run.model[0].extra = torch.zeros(1)
+    run.model[0].register_buffer("table", torch.zeros(1, 4), persistent=False)
+    run.check()
+    run.model[0].table = torch.zeros(1, 8)  # as far as the longest sequence
+    run.check()
+    run.model[0].table = torch.zeros(1, 8).double()
+    refused(run, "model_state['0.table'] became float64")
 
 
 def test_what_the_optimizer_keeps():

@@ -23,7 +23,7 @@ class Case:
         self.masters = Masters(ModelState(self.model).parameters)
         parameters = [self.masters.of(p) for place in held or (0, 1, 2) for p in self.model[place].parameters()]
         self.optimizer = torch.optim.SGD(parameters, lr=0.1)
-        self.mask = Mask(self.masters, self.optimizer)
+        self.mask = Mask(self.model, self.masters, self.optimizer)
 
     def look(self) -> bool:
         return self.mask.look(Found.of(self.model))
@@ -81,15 +81,19 @@ def test_statistics_that_are_to_be_still_are_a_change_without_a_parameter():
     case.look()
     ModelState(case.model).freeze("1.running_*", "1.num_batches_tracked")
     assert case.look()
-    assert case.mask.changes() == ((), ())
+    assert case.mask.changes() == (("1.running_mean", "1.running_var", "1.num_batches_tracked"), ())
     assert not case.look()
-    assert Mask.may_hold_still(Found.of(case.model))
+    assert case.mask.holds_still
+    ModelState(case.model).unfreeze("1.running_*")
+    case.look()
+    assert case.mask.changes() == ((), ("1.running_mean", "1.running_var", "1.num_batches_tracked"))
+    assert not case.mask.holds_still
 
 
 def test_a_tied_parameter_is_seen_once_under_its_first_name():
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     model[1].weight = model[0].weight
-    mask = Mask(Masters(ModelState(model).parameters), torch.optim.SGD(model.parameters(), lr=0.1))
+    mask = Mask(model, Masters(ModelState(model).parameters), torch.optim.SGD(model.parameters(), lr=0.1))
     mask.look(Found.of(model))
     ModelState(model).freeze("1.weight")
     mask.look(Found.of(model))

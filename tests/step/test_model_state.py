@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import warnings
 import weakref
 
@@ -18,7 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from gradviz.errors import FreezeError, ModelError
-from gradviz.step.model_state import ModelState, check_trainable, stillness, training_mode
+from gradviz.step import stillness as still
+from gradviz.step.model_state import ModelState, check_trainable
+from gradviz.step.stillness import TrainingMode
 
 
 def net() -> nn.Sequential:
@@ -155,12 +158,12 @@ def test_everything_trains_and_every_flag_comes_back_on_errors_too():
     model = net().eval()
     model[2].train()
     before = flags(model)
-    with training_mode(model):
+    with TrainingMode(model):
         assert all(flags(model))
     assert flags(model) == before
 
     def fail() -> None:
-        with training_mode(model):
+        with TrainingMode(model):
             raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError, match="boom"):
@@ -172,7 +175,7 @@ def test_parts_put_in_eval_mode_on_purpose_and_frozen_parts_stay_there():
     model = net().train()
     model[2].eval()
     model[1].requires_grad_(False)
-    with training_mode(model):
+    with TrainingMode(model):
         assert [child.training for child in model] == [True, False, False, True]
     assert [child.training for child in model] == [True, True, False, True]
 
@@ -180,9 +183,9 @@ def test_parts_put_in_eval_mode_on_purpose_and_frozen_parts_stay_there():
 def test_the_flags_can_be_set_again():
     model = net().train()
     model[1].eval()
-    with training_mode(model) as train:
+    with TrainingMode(model) as mode:
         model.eval()
-        train()
+        mode.set()
         assert [child.training for child in model] == [True, False, True, True]
 
 
@@ -195,7 +198,7 @@ def test_a_module_s_own_train_is_respected():
 
     model = Frozen(nn.Linear(2, 2), nn.BatchNorm1d(2))
     model.eval()
-    with training_mode(model):
+    with TrainingMode(model):
         assert not model[1].training
 
 
@@ -281,11 +284,11 @@ def test_what_fits_nothing_is_refused_before_anything_changed(verb, which, words
     model = net()
     model.encoder = nn.Linear(3, 3)
     state = ModelState(model).freeze("3.bias")
-    before, count = trainable(model), stillness()
+    before, count = trainable(model), still.changes()
     with pytest.raises(FreezeError, match=words):
         getattr(state, verb)("0", "1", "3", which)
     assert trainable(model) == before
-    assert stillness() == count
+    assert still.changes() == count
 
 
 def test_a_module_in_the_place_of_its_name_is_refused_with_the_name():
@@ -328,7 +331,7 @@ def test_any_order_of_freezes_and_unfreezes_leaves_what_the_last_word_on_each_na
 def statistics_move(model: nn.Module, norm: nn.Module) -> bool:
     """Whether a forward pass in training mode moves a batch norm's statistics; all is put back."""
     before: Tensor = norm.running_mean.clone()
-    with training_mode(model), torch.no_grad():
+    with TrainingMode(model), torch.no_grad():
         model(torch.randn(8, 2) + 3)
     moved = not torch.equal(norm.running_mean, before)
     norm.running_mean.copy_(before)
@@ -405,15 +408,15 @@ def test_flags_follow_a_freeze_and_an_unfreeze_while_they_are_set():
     model = net()
     model[2].eval()
     state = ModelState(model)
-    with training_mode(model) as train:
+    with TrainingMode(model) as mode:
         state.freeze("1.running_*")
-        train()
+        mode.set()
         assert [child.training for child in model] == [True, False, False, True]
         state.unfreeze("1.running_*")
-        train()
+        mode.set()
         assert [child.training for child in model] == [True, True, False, True]
         state.freeze("1", "3")
-        train()
+        mode.set()
         assert [child.training for child in model] == [True, False, False, False]
     assert [child.training for child in model] == [True, True, False, True]
 
@@ -422,9 +425,9 @@ def test_the_count_grows_only_when_it_changed_which_modules_are_still():
     state = ModelState(net())
 
     def grown(verb: str, *which: str) -> bool:
-        before = stillness()
+        before = still.changes()
         getattr(state, verb)(*which)
-        return stillness() > before
+        return still.changes() > before
 
     assert not grown("freeze", "0.weight")
     assert grown("freeze", "1")
@@ -450,3 +453,15 @@ def test_a_copy_of_a_frozen_batch_norm_is_frozen_by_its_weights():
     ModelState(model).freeze("1")
     copied = copy.deepcopy(model)
     assert not statistics_move(copied, copied[1])
+
+
+def test_what_was_frozen_stays_frozen_in_a_copy_and_a_pickle():
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, affine=False))
+    ModelState(model).freeze("1")
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        with TrainingMode(twin):
+            twin(torch.randn(8, 2))
+        assert twin[1].num_batches_tracked == 0
+    assert list(model.state_dict()) == list(
+        nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, affine=False)).state_dict()
+    )

@@ -315,6 +315,25 @@ def test_a_buffer_of_another_dtype_is_named_and_a_new_one_is_no_error():
         step((X, Y), state)
 
 
+def test_a_cache_that_a_forward_pass_makes_and_lengthens_is_no_error():
+    class Caching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 1)
+            self.register_buffer("mask", None, persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.mask is None or len(self.mask) < x.shape[1]:
+                self.mask = torch.ones(x.shape[1])
+            return self.linear(x) * self.mask[: x.shape[1], None]
+
+    step = train_step(Caching(), "mean_squared_error", "sgd")
+    state = step.init((torch.ones(3, 4, 2), torch.ones(3, 4, 1)))
+    for length in (4, 4, 8, 2, 9):
+        state = step((torch.ones(3, length, 2), torch.ones(3, length, 1)), state)
+    assert state.model_state["mask"].shape == (9,)
+
+
 def test_batches_and_sequences_may_vary_in_length():
     step = train_step(nn.Linear(2, 1), "mean_squared_error", "sgd")
     state = step.init((torch.ones(4, 5, 2), torch.ones(4, 5, 1)))
