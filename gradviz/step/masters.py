@@ -18,10 +18,9 @@ from gradviz.step.policy import HALF
 
 
 class _Copy(NamedTuple):
-    """A 16-bit parameter, its master, and how the parameter was left when the two last agreed."""
+    """The master of a 16-bit parameter, and how the parameter was left when the two last agreed."""
 
     name: str
-    parameter: nn.Parameter
     master: nn.Parameter
     dtype: torch.dtype
     left_at: tuple[int, int]
@@ -55,7 +54,7 @@ class Masters:
         self, parameters: Mapping[str, nn.Parameter], before_rounding: Mapping[str, Tensor] | None = None
     ) -> None:
         self._parameters: dict[str, nn.Parameter] = {}
-        self._copies: dict[int, _Copy] = {}
+        self._copies: dict[Tensor, _Copy] = {}  # by the parameter itself: an id would not outlive deepcopy or pickle
         for name, p in parameters.items():
             self._add(name, p, (before_rounding or {}).get(name, p))
 
@@ -67,11 +66,11 @@ class Masters:
     def _add(self, name: str, p: nn.Parameter, value: Tensor) -> None:
         replaced = self._parameters.get(name)
         if replaced is not None:
-            self._copies.pop(id(replaced), None)
+            self._copies.pop(replaced, None)
         self._parameters[name] = p
         if p.dtype in HALF:
             master = nn.Parameter(value.detach().to(p.device, torch.float32, copy=True))
-            self._copies[id(p)] = _Copy(name, p, master, p.dtype, _left_at(p))
+            self._copies[p] = _Copy(name, master, p.dtype, _left_at(p))
 
     @property
     def optimized(self) -> list[Tensor]:
@@ -80,7 +79,7 @@ class Masters:
 
     def of(self, p: Tensor) -> Tensor:
         """The master of a parameter, or the parameter itself if it has none."""
-        copy = self._copies.get(id(p))
+        copy = self._copies.get(p)
         return p if copy is None else copy.master
 
     def of_all(self, parameters: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -95,7 +94,7 @@ class Masters:
         if not self._copies:
             return gradients
         return [
-            gradient.float() if gradient is not None and id(p) in self._copies else gradient
+            gradient.float() if gradient is not None and p in self._copies else gradient
             for p, gradient in zip(parameters, gradients, strict=True)
         ]
 
@@ -112,51 +111,55 @@ class Masters:
         OptimizerError
         """
         for name, p in parameters.items():
-            if p.dtype in HALF and id(p) not in self._copies and name in self._parameters:
+            if p.dtype in HALF and p not in self._copies and name in self._parameters:
                 raise OptimizerError(
                     f"{name} is {str(p.dtype).removeprefix('torch.')} now, and was not when the optimizer was made: it "
                     "has no float32 copy, in which small updates would not be lost. Convert the model first, and then "
                     "make the step or trainer."
                 )
 
-    def refresh(self) -> None:
+    def refresh(self, *, thorough: bool = False) -> None:
         """Take over what somebody else wrote into 16-bit parameters since the last step.
 
-        Entries that the master rounds to were not really written, and keep the master's digits. Writing in place
-        through ``.data`` leaves no trace, and is overwritten by the next step: write under ``torch.no_grad()``.
+        Entries that the master rounds to were not really written, and keep the master's digits.
+
+        Parameters
+        ----------
+        thorough : bool
+            Look at the values of all. Else only of those that were written into by the version that torch counts, or
+            given other data: writing in place through ``.data`` leaves no such trace, and is overwritten by the next
+            step.
 
         Raises
         ------
         OptimizerError
             If a parameter has moved to another device or dtype, away from its master and the optimizer's state.
         """
-        for key, copy in self._copies.items():
-            p, master = copy.parameter, copy.master
-            if p.dtype != copy.dtype or p.device != master.device:
+        for p, copy in self._copies.items():
+            if p.dtype != copy.dtype or p.device != copy.master.device:
                 raise OptimizerError(
-                    f"{copy.name} was {copy.dtype} on {master.device} when the optimizer was made, and is {p.dtype} on "
-                    f"{p.device} now. Move or convert the model first, and then make the step or trainer."
+                    f"{copy.name} was {copy.dtype} on {copy.master.device} when the optimizer was made, and is "
+                    f"{p.dtype} on {p.device} now. Move or convert the model first, and then make the step or trainer."
                 )
+        for p, copy in self._copies.items():
             left_at = _left_at(p)
-            if left_at == copy.left_at:
+            if left_at == copy.left_at and not thorough:
                 continue
             with torch.no_grad():
-                rounded = master.to(p.dtype)
+                rounded = copy.master.to(p.dtype)
                 same = (rounded == p) | (rounded.isnan() & p.isnan())
-                master.copy_(torch.where(same, master, p))
-            self._copies[key] = copy._replace(left_at=left_at)
+                copy.master.copy_(torch.where(same, copy.master, p))
+            self._copies[p] = copy._replace(left_at=left_at)
 
     def hand_down(self) -> None:
         """Round the masters that had a gradient into their parameters, after a step; others stay as they are."""
-        copies = {key: copy for key, copy in self._copies.items() if copy.master.grad is not None}
+        copies = {p: copy for p, copy in self._copies.items() if copy.master.grad is not None}
         if not copies:
             return
         with torch.no_grad():
-            torch._foreach_copy_(
-                [copy.parameter for copy in copies.values()], [copy.master for copy in copies.values()]
-            )
-        for key, copy in copies.items():
-            self._copies[key] = copy._replace(left_at=_left_at(copy.parameter))
+            torch._foreach_copy_(list(copies), [copy.master for copy in copies.values()])
+        for p, copy in copies.items():
+            self._copies[p] = copy._replace(left_at=_left_at(p))
 
 
 def _left_at(p: Tensor) -> tuple[int, int]:

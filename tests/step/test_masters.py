@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,6 +15,7 @@ from gradviz.errors import OptimizerError
 from gradviz.step.masters import Masters
 from gradviz.step.policy import Policy
 from gradviz.step.precision import Precision
+from gradviz.step.train_step import train_step
 
 F16, BF16, F32 = torch.float16, torch.bfloat16, torch.float32
 
@@ -89,6 +93,20 @@ def test_what_is_loaded_is_taken_over():
     assert masters.of(model.weight).abs().max() == 0
 
 
+def test_writing_through_data_leaves_no_trace_but_a_thorough_look_sees_it():
+    p, untouched = half(1.0, 3.0), half(1.0)
+    masters = Masters({"p": p, "untouched": untouched}, {"untouched": torch.tensor([1 + 2**-20])})
+    p.data.fill_(2.0)
+    masters.refresh()
+    assert masters.of(p).tolist() == [1, 3]
+    masters.refresh(thorough=True)
+    assert masters.of(p).tolist() == [2, 2]
+    assert masters.of(untouched).item() == 1 + 2**-20
+    masters.of(p).grad = torch.ones(2)
+    masters.hand_down()
+    assert p.tolist() == [2, 2]
+
+
 def test_only_entries_that_were_written_lose_their_hidden_digits():
     p = half(1.0, 2.0, float("nan"))
     masters = Masters({"p": p}, {"p": torch.tensor([1 + 2**-20, 2 + 2**-20, float("nan")])})
@@ -156,6 +174,46 @@ def test_a_converted_model_is_refused_before_anything_moved():
     model.float()
     with pytest.raises(OptimizerError, match=r"weight was torch.float16 on cpu .* is torch.float32 on cpu now"):
         masters.refresh()
+
+
+def test_nothing_is_taken_over_where_one_parameter_is_refused():
+    a, b = half(1.0), half(1.0)
+    masters = Masters({"a": a, "b": b})
+    with torch.no_grad():
+        a.fill_(5)
+    b.data = b.data.float()
+    with pytest.raises(OptimizerError, match=r"b was torch\.float16"):
+        masters.refresh()
+    assert masters.of(a).item() == 1
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda step: pickle.loads(pickle.dumps(step))], ids=["deepcopy", "pickle"]
+)
+@pytest.mark.parametrize("freezes", [False, True])
+def test_a_copied_step_trains_on_as_the_first_one_does(copied, freezes):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+    step = train_step(model, "mean_squared_error", "adamw", policy=Policy(params=BF16), keep_gradients=True)
+    batch = torch.randn(16, 3), torch.randn(16, 1)
+    state = step.init(batch)
+    for _ in range(3):
+        state = step(batch, state)
+    twin, twin_state = copied((step, state))
+    if freezes:
+        for each in (step, twin):
+            each.model[0].requires_grad_(False)
+    for _ in range(4):
+        state, twin_state = step(batch, state), twin(batch, twin_state)
+    assert len(twin.masters) == 4
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, twin.model.state_dict()[name]), name
+    for p, q in zip(model.parameters(), twin.model.parameters(), strict=True):
+        assert p is not q
+        assert twin.masters.of(q) is not step.masters.of(p)
+        assert torch.equal(step.masters.of(p), twin.masters.of(q))
+    assert all(torch.equal(gradient, twin_state.gradients[name]) for name, gradient in state.gradients.items())
+    assert not torch.equal(step.masters.of(model[3].weight), model[3].weight.float())
 
 
 @given(
