@@ -39,6 +39,9 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 from typing import ClassVar, ParamSpec, TypeVar
 
@@ -207,6 +210,17 @@ class UnusedParameterWarning(GradvizWarning):
     """A parameter was never reached by the value that was differentiated."""
 
     code = "W1101"
+
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
+
+
+def warn(message: str, category: type[GradvizWarning]) -> None:
+    """Give a warning that points at the line outside gradviz that led to it, however deep inside it is given."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 MOST_KNOWN = 24

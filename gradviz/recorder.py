@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradviz.errors import RecordingWarning
+from gradviz.errors import RecordingWarning, warn
 from gradviz.grad.algebra import Grad
 from gradviz.grad.leaves import Leaves, leaves_of
 from gradviz.grad.statistics import STATISTICS, statistics
@@ -96,10 +95,9 @@ class Recorder:
     def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"Gradients could not be recorded ({type(error).__name__}: {error}); training goes on. Said once.",
                 RecordingWarning,
-                stacklevel=2,
             )
 
 

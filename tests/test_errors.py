@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 
 import pytest
+import torch
+from torch import nn
 
+import gradviz as gv
 from gradviz import errors
 from gradviz.errors import GradvizError, GradvizWarning, UnknownKeywordError, names_nearest_keyword, nearest
 
@@ -49,3 +53,94 @@ def test_an_unknown_keyword_is_a_type_error_and_known_ones_pass_through():
         run(2, epcohs=3)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         run()
+
+
+def net() -> nn.Module:
+    return nn.Linear(2, 1)
+
+
+def batch(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.ones(3, 2, dtype=dtype), torch.ones(3, 1)
+
+
+class Never(torch.optim.Optimizer):
+    """Keeps what nobody learns before a step: on zeros it cannot take one."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            if not p.grad.any():
+                raise ZeroDivisionError("no gradient")
+            p.sub_(p.grad)
+
+
+def casts_by_hand():
+    step = gv.train_step(net(), "mean_squared_error", "sgd")
+    step.init(batch(torch.float64))
+
+
+def casts_later():
+    step = gv.train_step(net(), "mean_squared_error", "sgd")
+    step(batch(torch.float64), step.init(batch()))
+
+
+def cannot_try_out():
+    gv.train_step(net(), "mean_squared_error", Never).init(batch())
+
+
+def skips_in_a_row():
+    step = gv.train_step(net(), lambda prediction, targets: prediction.sum() * math.inf, "sgd", loss_scale="static")
+    state = step.init(batch())
+    for _ in range(2):
+        state = step(batch(), state)
+
+
+def casts_in_a_run():
+    gv.trainer(net(), "mean_squared_error", "sgd").run([batch(torch.float64)], display=None)
+
+
+def takes_a_place():
+    gv.trainer(net(), "mean_squared_error", "sgd").metric(lambda y_pred: 1.0, name="m").metric(
+        lambda y_true: 1.0, name="m"
+    )
+
+
+def fails_in_a_run():
+    loop = gv.trainer(net(), "mean_squared_error", "sgd", on_error="warn")
+    loop.handle_event("iteration_completed", lambda state: 1 / 0)
+    loop.run([batch()], display=None)
+
+
+def leaves_out_of_validation():
+    loop = gv.trainer(net(), "mean_squared_error", "sgd").metric(lambda i: i, "m", fields=["i"])
+    loop.validate([batch()]).run([batch()], display=None)
+
+
+def never_reaches():
+    model = nn.ModuleList([net(), net()])
+    gv.value_and_grad(lambda m: m[0].weight.sum(), model)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        casts_by_hand,
+        casts_later,
+        cannot_try_out,
+        skips_in_a_row,
+        casts_in_a_run,
+        takes_a_place,
+        fails_in_a_run,
+        leaves_out_of_validation,
+        never_reaches,
+    ],
+)
+def test_a_warning_names_the_user_s_line(what):
+    lines, first = inspect.getsourcelines(what)
+    with pytest.warns(GradvizWarning) as caught:
+        what()
+    assert {w.filename for w in caught} == {__file__}
+    assert all(first < w.lineno < first + len(lines) for w in caught)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gradviz.errors import EventError, HandlerWarning, described, nearest
+from gradviz.errors import EventError, HandlerWarning, described, nearest, warn
 from gradviz.step.step_state import StepState
 
 EVENTS = ("started", "epoch_started", "iteration_started", "iteration_completed", "epoch_completed")
@@ -127,7 +126,7 @@ class Warner:
             self._said.append(source)
             where = " ".join(getattr(error, "__notes__", []))
             said = f"{where} {type(error).__name__}: {error} (said once)"
-            warnings.warn(said, HandlerWarning, stacklevel=2)
+            warn(said, HandlerWarning)
 
 
 def is_same_handler(earlier: Any, later: Any) -> bool:

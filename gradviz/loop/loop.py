@@ -6,13 +6,12 @@ import contextlib
 import math
 import operator
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
 from typing import Any, Literal
 
-from gradviz.errors import DataError, ModelError, OptimizerError, RecordingWarning, names_nearest_keyword
+from gradviz.errors import DataError, ModelError, OptimizerError, RecordingWarning, names_nearest_keyword, warn
 from gradviz.history.history import History
 from gradviz.loop.apart import Apart
 from gradviz.loop.data import Data, Epochs, length
@@ -383,7 +382,7 @@ class Loop(Measured):
             show_live(self.history)
         except Exception as error:  # our own failure never breaks a run
             said = f"The run cannot be shown ({type(error).__name__}: {error}); training goes on."
-            warnings.warn(said, RecordingWarning, stacklevel=4)
+            warn(said, RecordingWarning)
 
 
 def _interruptible(batches: Iterable[Any], guard: InterruptGuard) -> Iterator[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gradviz.errors import MetricError, MetricWarning, described, names_nearest_keyword, nearest
+from gradviz.errors import MetricError, MetricWarning, described, names_nearest_keyword, nearest, warn
 from gradviz.loop.events import is_same_handler
 from gradviz.step.batch import Parts, batch_size
 from gradviz.step.step_state import StepState
@@ -366,8 +365,8 @@ class Measured:
             and is_same_handler(earlier.function, made.function)
         )
         if earlier is not None and not same:
-            warnings.warn(
-                f"The metric {made.name!r} was there already; the new one takes its place.", MetricWarning, stacklevel=3
+            warn(
+                f"The metric {made.name!r} was there already; the new one takes its place.", MetricWarning
             )
         self._metrics[made.name] = made
         return self

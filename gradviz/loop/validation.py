@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from gradviz.errors import DataError, MetricWarning
+from gradviz.errors import DataError, MetricWarning, warn
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.evaluator import evaluated, loss_metrics
 from gradviz.loop.metrics import VALIDATION, Metric, complete
@@ -71,9 +70,8 @@ class Validation:
         if left_out:
             self._said.update(metric.name for metric in left_out)
             names = ", ".join(f"{metric.name!r} (of {', '.join(metric.fields)})" for metric in left_out)
-            warnings.warn(
+            warn(
                 f"Validation leaves out {names}: an evaluation has {', '.join(self._step.fields)} only (said once).",
                 MetricWarning,
-                stacklevel=2,
             )
         return fresh

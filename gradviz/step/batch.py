@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gradviz.errors import DataError, InputCastWarning, described
+from gradviz.errors import DataError, InputCastWarning, described, warn
 
 
 class Batch(NamedTuple):
@@ -100,9 +99,7 @@ class InputCast:
     def _say(self, came: torch.dtype, wanted: torch.dtype) -> None:
         if not self._said:
             self._said = True
-            warnings.warn(
-                f"Inputs of {came} are cast to the model's {wanted} (said once).", InputCastWarning, stacklevel=2
-            )
+            warn(f"Inputs of {came} are cast to the model's {wanted} (said once).", InputCastWarning)
 
 
 def as_group(batches: Any, accumulate: int) -> list[Batch]:

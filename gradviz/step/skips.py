@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 
-from gradviz.errors import LossScaleWarning
+from gradviz.errors import LossScaleWarning, warn
 from gradviz.step.evaluation import Evaluation
 from gradviz.step.loss_scale import ScalesLoss, first_nonfinite, scale_used
 
@@ -34,10 +32,9 @@ class Skips:
         loss = "" if torch.isfinite(tried.loss) else f" The loss itself is {tried.loss.item()}."
         if tried.loss.dtype == torch.float16 and scale > torch.finfo(torch.float16).max:
             loss += " The loss is float16, in which that scale is infinite: write Policy(output='float32')."
-        warnings.warn(
+        warn(
             f"{self._in_a_row} steps in a row were skipped, up to iteration {iteration}: gradients are not finite, "
             f"first that of {first_nonfinite(tried.gradient)!r}, and the loss scale stays at {scale:g}.{loss} (said "
             "once)",
             LossScaleWarning,
-            stacklevel=3,
         )

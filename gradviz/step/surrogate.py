@@ -10,7 +10,6 @@ import contextlib
 import copy
 import inspect
 import types
-import warnings
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -22,7 +21,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as registry
 from torch.utils._pytree import tree_map
 
-from gradviz.errors import RecordingWarning
+from gradviz.errors import RecordingWarning, warn
 
 
 def template(optimizer: Optimizer, reached: Collection[Tensor]) -> dict[Tensor, dict[str, Any]]:
@@ -56,11 +55,10 @@ def template(optimizer: Optimizer, reached: Collection[Tensor]) -> dict[Tensor, 
     try:
         return _try_out(optimizer, held, due)
     except Exception as error:
-        warnings.warn(
+        warn(
             f"What {type(optimizer).__name__} keeps for each parameter shows in optimizer_state after the first step "
             f"only: a step on zeros, tried before it, raised {type(error).__name__}: {error}",
             RecordingWarning,
-            stacklevel=2,
         )
         return {}
 

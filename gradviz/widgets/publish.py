@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gradviz.errors import RecordingWarning
+from gradviz.errors import RecordingWarning, warn
 from gradviz.history.history import History
 from gradviz.history.overview import Columns
 from gradviz.widgets.wire import pack
@@ -112,10 +111,9 @@ class Publisher:
                 self.close()
                 if not self._failed:
                     self._failed = True
-                    warnings.warn(
+                    warn(
                         f"The live picture stopped ({type(error).__name__}: {error}); training and recording go on.",
                         RecordingWarning,
-                        stacklevel=3,
                     )
 
     def _publish(self, *, fresh: bool) -> None:
