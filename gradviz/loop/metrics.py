@@ -365,9 +365,7 @@ class Measured:
             and is_same_handler(earlier.function, made.function)
         )
         if earlier is not None and not same:
-            warn(
-                f"The metric {made.name!r} was there already; the new one takes its place.", MetricWarning
-            )
+            warn(f"The metric {made.name!r} was there already; the new one takes its place.", MetricWarning)
         self._metrics[made.name] = made
         return self
 
