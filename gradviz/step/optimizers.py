@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from gradviz.errors import OptimizerError, described, nearest
-from gradviz.step.surrogate import keeps
+from gradviz.step.surrogate import completed, has_all_of, keeps
 
 Optimizer = torch.optim.Optimizer
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
@@ -95,14 +95,15 @@ class OptimizerState(Mapping[str, dict[str, Any]]):
     """What the optimizer keeps for each parameter, by the parameter's name; live.
 
     Before a parameter's first step it is what `template` has for it: zeros in the shapes and dtypes that the step will
-    make. A parameter that neither the optimizer nor the template knows is absent.
+    make, and what the optimizer keeps for it already. A parameter that neither the optimizer nor the template knows is
+    absent.
 
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
     names : callable
         Gives the tensors in the optimizer by the name of their parameter, in declaration order.
-    template : mapping from tensor to dict
+    template : dict from tensor to dict
 
     Examples
     --------
@@ -121,7 +122,7 @@ class OptimizerState(Mapping[str, dict[str, Any]]):
         self,
         optimizer: Optimizer,
         names: Callable[[], Mapping[str, Tensor]],
-        template: Mapping[Tensor, dict[str, Any]],
+        template: dict[Tensor, dict[str, Any]],
     ) -> None:
         self.optimizer = optimizer
         self._names = names
@@ -136,11 +137,20 @@ class OptimizerState(Mapping[str, dict[str, Any]]):
             raise KeyError(f"{name!r}: {type(self.optimizer).__name__} keeps nothing for it")
         return state
 
+    def settle(self) -> None:
+        """Let go of the template of each parameter for which the optimizer keeps all of it by now."""
+        for p in [p for p in self._template if self._is_all_there(p)]:
+            del self._template[p]
+
+    def _is_all_there(self, p: Tensor) -> bool:
+        kept = self.optimizer.state
+        return keeps(kept, p) and has_all_of(kept[p], self._template.get(p))
+
     def _state(self, p: Tensor) -> dict[str, Any] | None:
-        if keeps(self.optimizer.state, p):
-            state: dict[str, Any] = self.optimizer.state[p]
-            return state
-        return self._template.get(p)
+        if not keeps(self.optimizer.state, p):
+            return self._template.get(p)
+        state: dict[str, Any] = self.optimizer.state[p]
+        return state if self._is_all_there(p) else completed(state, self._template[p])
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, p in self._names().items() if self._state(p) is not None)

@@ -30,6 +30,9 @@ def template(optimizer: Optimizer, reached: Collection[Tensor]) -> dict[Tensor, 
     The optimizer, its parameters and their gradients stay as they are, and none of its hooks fires. What an optimizer
     of the user's own reaches besides (random streams, a model it holds) is for the caller to put back.
 
+    Where torch's own optimizers keep anything for a parameter, they keep all of it. One of the user's may begin with a
+    part, such as a count, and add the rest in a step.
+
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
@@ -39,7 +42,8 @@ def template(optimizer: Optimizer, reached: Collection[Tensor]) -> dict[Tensor, 
     Returns
     -------
     dict
-        By parameter, for those of `reached` without a state yet; the others have their real one.
+        By parameter, for those of `reached` of whose state something is missing yet: all of that state, in the step's
+        order. The others have their real one.
 
     Examples
     --------
@@ -49,18 +53,35 @@ def template(optimizer: Optimizer, reached: Collection[Tensor]) -> dict[Tensor, 
     """
     reached = set(reached)
     held = {p: place for place, group in enumerate(optimizer.param_groups) for p in group["params"]}
-    due = {p: place for p, place in held.items() if p in reached and not keeps(optimizer.state, p)}
+    new = {p for p in held if p in reached and not keeps(optimizer.state, p)}
+    due = {p: place for p, place in held.items() if p in (new if is_torch_s(optimizer) else reached)}
     if not due:
         return {}
     try:
-        return _try_out(optimizer, held, due)
+        made = _try_out(optimizer, held, due)
+        return {p: state for p, state in made.items() if p in new or not has_all_of(optimizer.state[p], state)}
     except Exception as error:
+        if not new:
+            return {}  # what has a state may well choke on zeros in its place, and most likely misses nothing
         warn(
             f"What {type(optimizer).__name__} keeps for each parameter shows in optimizer_state after the first step "
             f"only: a step on zeros, tried before it, raised {type(error).__name__}: {error}",
             RecordingWarning,
         )
         return {}
+
+
+def is_torch_s(optimizer: Optimizer) -> bool:
+    """Whether the optimizer is one of torch's own, which are known to the letter.
+
+    Examples
+    --------
+    >>> class Mine(torch.optim.SGD): ...
+    >>> p = [nn.Parameter(torch.ones(2))]
+    >>> is_torch_s(torch.optim.SGD(p)), is_torch_s(Mine(p))
+    (True, False)
+    """
+    return f"{type(optimizer).__module__}.".startswith("torch.optim.")
 
 
 def needs_closure(optimizer: Optimizer) -> bool:
@@ -81,7 +102,7 @@ def _try_out(optimizer: Optimizer, held: Mapping[Tensor, int], due: Mapping[Tens
     gradient_of = _sparse_zeros if isinstance(optimizer, torch.optim.SparseAdam) else torch.zeros_like
     # torch's own optimizers take each parameter by itself, and pass over those without a gradient: one of each shape
     # is enough. One of the user's may look at all of them.
-    by_itself = type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, torch.optim.LBFGS)
+    by_itself = is_torch_s(optimizer) and not isinstance(optimizer, torch.optim.LBFGS)
     first: dict[Any, Tensor] = {}
     like = {p: first.setdefault(_looks(p, place), p) if by_itself else p for p, place in due.items()}
     nothing = torch.empty(0)
@@ -95,7 +116,12 @@ def _try_out(optimizer: Optimizer, held: Mapping[Tensor, int], due: Mapping[Tens
         return torch.zeros(())
 
     zero_loss()
-    surrogate: Any = _StandIns(twins)(optimizer)
+    stand_in = _StandIns(twins)
+    surrogate: Any = stand_in(optimizer)
+    if not is_torch_s(optimizer):  # which may look for a state in ways that do not ask for one
+        for p in due:
+            if keeps(optimizer.state, p):
+                surrogate.state[twins[p]]  # made by being asked for
     step: Callable[..., Any] = type(optimizer).step
     with _no_global_hooks():
         step(surrogate, zero_loss) if needs_closure(optimizer) else step(surrogate)
@@ -108,6 +134,33 @@ def keeps(state: Mapping[Any, Any], p: Tensor) -> bool:
     return p in state and (not isinstance(state[p], Mapping) or len(state[p]) > 0)
 
 
+def has_all_of(kept: Any, template: Any) -> bool:
+    """Whether what is kept has each key of a template, also in dicts inside.
+
+    Examples
+    --------
+    >>> has_all_of({"step": 3}, {"step": 0, "m": torch.zeros(2)})
+    False
+    """
+    if not (isinstance(kept, Mapping) and isinstance(template, Mapping)):
+        return True
+    return all(key in kept and has_all_of(kept[key], part) for key, part in template.items())
+
+
+def completed(kept: Any, template: Any) -> Any:
+    """What is kept, and what it misses of a template, in the template's order.
+
+    Examples
+    --------
+    >>> completed({"step": 3}, {"m": 0.0, "step": 0})
+    {'m': 0.0, 'step': 3}
+    """
+    if not (isinstance(kept, Mapping) and isinstance(template, Mapping)):
+        return kept
+    both = {key: completed(kept[key], part) if key in kept else part for key, part in template.items()}
+    return {**both, **{key: part for key, part in kept.items() if key not in both}}
+
+
 def zeros(value: Any) -> Any:
     """`value` with each tensor and number in it as zero."""
     if type(value) is dict:  # what nearly all are: a third of the time that tree_map takes
@@ -118,6 +171,8 @@ def zeros(value: Any) -> Any:
 def _zero(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
         return torch.zeros_like(leaf, requires_grad=False)
+    if isinstance(leaf, np.ndarray):
+        return np.zeros_like(leaf)
     is_number = type(leaf) in (bool, int, float, complex) or isinstance(leaf, np.number | np.bool_)
     return type(leaf)(0) if is_number else leaf
 
@@ -168,6 +223,16 @@ class _StandIns:
             return self._container(value)
         return value
 
+    def blank(self, state: Any) -> Any:
+        """What is kept for a parameter, as zeros; objects of the user's own in it are copied."""
+        return tree_map(self._copied, zeros(state))
+
+    def _copied(self, leaf: Any) -> Any:
+        if isinstance(leaf, Tensor | np.ndarray):
+            return leaf  # a zero is nobody else's
+        made = self(leaf)
+        return copy.deepcopy(leaf, dict(self._made)) if made is leaf else made
+
     def _keep(self, value: Any, made: Any) -> Any:
         self._made[id(value)] = made
         return made
@@ -201,9 +266,10 @@ class _State(defaultdict[Any, Any]):
     def __init__(self, real: Mapping[Any, Any], stand_in: _StandIns) -> None:
         super().__init__(dict, {key: stand_in(value) for key, value in real.items() if not isinstance(key, Tensor)})
         self._real = {stand_in(p): state for p, state in real.items() if isinstance(p, Tensor)}
+        self._stand_in = stand_in
 
     def __missing__(self, key: Any) -> Any:
-        self[key] = zeros(self._real[key]) if key in self._real else {}
+        self[key] = self._stand_in.blank(self._real[key]) if key in self._real else {}
         return self[key]
 
 

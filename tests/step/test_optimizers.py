@@ -106,6 +106,22 @@ def test_before_the_first_step_the_state_shows_its_template():
     assert list(state) == ["weight", "bias"]
 
 
+def test_what_the_optimizer_has_of_a_state_is_completed_by_the_template_until_all_is_there():
+    model = nn.Linear(2, 1)
+    optimizer = Mine(model.parameters())
+    optimizer.state[model.weight]["first"] = torch.ones(1)
+    zeros = {model.weight: {"m": torch.zeros(1), "first": torch.zeros(1)}, model.bias: {"m": torch.zeros(1)}}
+    state = OptimizerState(optimizer, named(model), zeros)
+    state.settle()
+    assert state["weight"] == {"m": 0, "first": 1}
+    assert list(state["weight"]) == ["m", "first"]
+    optimizer.state[model.weight]["m"] = torch.ones(1)
+    assert state["weight"] is optimizer.state[model.weight]
+    state.settle()
+    assert list(zeros) == [model.bias]
+    assert list(state) == ["weight", "bias"]
+
+
 def test_an_empty_entry_that_reading_left_behind_is_no_state():
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

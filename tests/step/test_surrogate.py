@@ -18,7 +18,9 @@ from torch.optim import optimizer as registry
 from torch.utils import _pytree as pytree
 
 from gradviz.errors import RecordingWarning
-from gradviz.step.surrogate import needs_closure, template
+from gradviz.step.policy import Policy
+from gradviz.step.surrogate import completed, needs_closure, template
+from gradviz.step.train_step import train_step
 
 o = torch.optim
 VARIANTS: dict[str, Callable[..., Optimizer]] = {
@@ -297,6 +299,140 @@ def test_a_wrapper_around_another_optimizer_is_one_as_a_whole():
     steps(twin, twins)
     assert specs(learned[ps[2]]) == specs(optimizer.state[ps[2]])
     assert same(ps, twins)
+
+
+class Begun(Optimizer):
+    """Begins with a part of what it keeps."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+        for p in self.param_groups[0]["params"]:
+            self.begin(p)
+
+    def begin(self, p):
+        self.state[p]["first"] = torch.ones(3, dtype=torch.float64)
+
+    def more(self, p, state):
+        state.setdefault("m", torch.zeros_like(p))
+        state.setdefault("step", 0)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            if p.grad is None:
+                continue
+            self.more(p, self.state[p])
+            self.state[p]["step"] += 1
+            self.state[p]["m"].add_(p.grad)
+            p.sub_(self.param_groups[0]["lr"] * self.state[p]["m"])
+
+
+class BegunInside(Begun):
+    """Begins with a part of a dict in the dict."""
+
+    def begin(self, p):
+        self.state[p].update(by={"first": torch.ones(3)}, m=torch.zeros_like(p), step=0)
+
+    def more(self, p, state):
+        state["by"].setdefault("second", torch.ones(2))
+
+
+class BegunAnew(Begun):
+    """Makes a new dict in each step, in another order."""
+
+    def more(self, p, state):
+        m = state["m"] if "m" in state else torch.zeros_like(p)
+        self.state[p] = {"m": m, "step": state.get("step", 0), "first": state["first"]}
+
+
+class BegunUnlessIn(Begun):
+    """Looks whether a parameter is in the state, without asking for its entry."""
+
+    def more(self, p, state):
+        for p, state in self.state.items():
+            state.setdefault("m", torch.zeros_like(p))
+            state.setdefault("step", 0)
+
+
+BEGUN = [Begun, BegunInside, BegunAnew, BegunUnlessIn]
+
+
+@pytest.mark.parametrize("kind", BEGUN)
+def test_what_an_own_optimizer_adds_to_what_it_began_with_is_learned(kind):
+    ps, twins = parameters(), parameters()
+    optimizer, twin = kind(ps), kind(twins)
+    began = copy.deepcopy(optimizer.state[ps[0]])
+    learned = template(optimizer, ps[:2])
+    assert same(optimizer.state[ps[0]], began)
+    assert is_zero(learned)
+    assert set(learned) == set(ps[:2])
+    before = completed(optimizer.state[ps[0]], learned[ps[0]])
+    assert torch.equal(before.get("by", before)["first"], began.get("by", began)["first"])
+    steps(optimizer, ps)
+    assert specs(before) == specs(optimizer.state[ps[0]])
+    steps(twin, twins)
+    assert same(ps, twins)
+
+
+@pytest.mark.parametrize("kind", [Own, *BEGUN])
+def test_of_an_own_optimizer_that_has_trained_nothing_is_missing(kind):
+    ps, twins = parameters(), parameters()
+    optimizer, twin = kind(ps), kind(twins)
+    steps(optimizer, ps)
+    steps(twin, twins)
+    before = copy.deepcopy(list(optimizer.state.values()))
+    assert template(optimizer, ps) == {}
+    assert same(list(optimizer.state.values()), before)
+    steps(optimizer, ps)
+    steps(twin, twins)
+    assert same(ps, twins)
+
+
+@pytest.mark.parametrize("kind", BEGUN)
+@pytest.mark.parametrize("policy", [None, Policy(params="bfloat16")])
+def test_a_step_s_state_begins_with_what_an_own_optimizer_will_add(kind, policy):
+    model = nn.Linear(3, 2)
+    batch = torch.randn(4, 3), torch.randn(4, 2)
+    step = train_step(model, "mean_squared_error", kind, policy=policy)
+    state = step.init(batch)
+    before = specs(state.optimizer_state)
+    assert any("'m'" in path for path, _ in before)
+    for _ in range(2):
+        state = step(batch, state)
+        assert specs(state.optimizer_state) == before
+    assert state.optimizer_state["weight"]["step"] == 2
+
+
+def test_what_an_own_optimizer_keeps_in_objects_of_its_own_stays():
+    class Log:
+        def __init__(self):
+            self.seen = []
+
+    class Logs(Begun):
+        def begin(self, p):
+            self.state[p].update(log=Log(), counts=np.ones(2))
+
+        def more(self, p, state):
+            super().more(p, state)
+            state["log"].seen.append(p)
+            state["counts"] += 1
+
+    p = parameters()[0]
+    optimizer = Logs([p])
+    learned = template(optimizer, [p])[p]
+    assert optimizer.state[p]["log"].seen == []
+    assert optimizer.state[p]["counts"].tolist() == [1, 1]
+    assert list(learned) == ["log", "counts", "m", "step"]
+
+
+def test_an_own_optimizer_that_has_trained_may_choke_on_zeros_unheard():
+    class Divides(Begun):
+        def more(self, p, state):
+            super().more(p, state)
+            self.rate = 1 / state["first"].sum().item()
+
+    ps = parameters()
+    assert template(Divides(ps), ps) == {}
 
 
 def test_an_optimizer_that_cannot_step_on_zeros_is_no_reason_to_stop():
