@@ -12,6 +12,7 @@ from gradviz.loop.data import Data, Epochs
 from gradviz.loop.events import State
 from gradviz.loop.metrics import Measured, Metric, complete, loss_metric
 from gradviz.step.eval_step import EvalStep
+from gradviz.step.model_state import check_module
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
 from gradviz.step.policy import Policy, as_policy
 from gradviz.step.precision import Precision
@@ -119,6 +120,7 @@ def evaluator(
     >>> list(state.metrics), state.iteration
     (['loss', 'accuracy'], 3)
     """
+    check_module(model)
     given = loss_or_objective is not None or objective is not None
     evaluated_by = as_objective(loss_or_objective, objective) if given else None
     return Evaluator(EvalStep(model, evaluated_by, None if policy is None else Precision(as_policy(policy), model)))

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradviz.errors import ModelError, described
 from gradviz.grad.modes import Eval
 from gradviz.step.batch import Batch, InputCast, as_batch, in_words, map_leaves
 from gradviz.step.gradients import gradients_kept
-from gradviz.step.model_state import ModelState
+from gradviz.step.model_state import ModelState, check_module
 from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
 from gradviz.step.policy import Policy
 from gradviz.step.precision import Precision
@@ -43,8 +42,7 @@ class EvalStep:
         precision: Precision | None = None,
         cast: InputCast | None = None,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise ModelError(f"A model is a torch.nn.Module; got {described(model)}.")
+        check_module(model)
         self.model = model
         self.objective = objective
         self.model_state = ModelState(model)

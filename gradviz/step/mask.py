@@ -75,6 +75,8 @@ class Mask:
             unfrozen = [name for name in changed if trained[name]]
             self._check_held(parameters)
             self._check_reduced(found.leaves, unfrozen)
+            if unfrozen:
+                self._masters.refresh(thorough=True)  # what is frozen is often written into, through .data too
             self._adopt({name: parameters[name] for name in unfrozen})
             self._unfrozen += unfrozen + self._buffers_of(self._still - still, changed)
             self._frozen += [name for name in changed if not trained[name]]

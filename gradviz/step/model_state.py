@@ -249,6 +249,17 @@ def _unflatten(leaves: Any, names: list[str]) -> dict[str, Any]:
 pytree.register_pytree_node(ModelState, _flatten, _unflatten, flatten_with_keys_fn=_flatten_with_keys)
 
 
+def check_module(module: Any) -> None:
+    """Refuse what is no model.
+
+    Raises
+    ------
+    ModelError
+    """
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"A model is a torch.nn.Module; got {described(module)}.")
+
+
 def check_trainable(module: nn.Module) -> None:
     """Refuse a model that cannot be trained as it is.
 
@@ -257,8 +268,7 @@ def check_trainable(module: nn.Module) -> None:
     ModelError
         If it is no module, has lazy or flattened parameters, or nothing trainable.
     """
-    if not isinstance(module, nn.Module):
-        raise ModelError(f"A model is a torch.nn.Module; got {described(module)}.")
+    check_module(module)
     parameters = dict(module.named_parameters())
     if any(is_lazy(p) for p in parameters.values()):
         raise ModelError("The model has lazy parameters that have no shape yet. Run one batch first: model(inputs).")

@@ -157,3 +157,8 @@ def test_an_objective_that_differentiates_leaves_no_grad_behind():
     model = nn.Linear(3, 1)
     gv.evaluator(model, objective).run([(torch.ones(4, 3), torch.ones(4, 1))])
     assert model.weight.grad is None
+
+
+def test_what_is_no_model_is_told_so_under_a_policy_too():
+    with pytest.raises(ModelError, match=r"A model is a torch\.nn\.Module; got an int"):
+        gv.evaluator(3, policy=gv.Policy(compute=torch.bfloat16))

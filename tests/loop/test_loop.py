@@ -910,3 +910,13 @@ def test_a_loop_runs_in_another_thread():
     thread.start()
     thread.join(30)
     assert loop.state.status == "completed"
+
+
+def test_values_written_through_data_between_two_runs_are_taken_over_in_16_bits():
+    model = nn.Linear(3, 2)
+    loop = gv.trainer(model, "cross_entropy", partial(torch.optim.SGD, lr=1e-4), policy=gv.Policy(params="bfloat16"))
+    data = [(torch.randn(4, 3), torch.randint(0, 2, (4,)))]
+    loop.run(data, display=None)
+    model.weight.data.fill_(2.0)
+    loop.run(data, display=None)
+    assert model.weight.float().mean().item() == pytest.approx(2, abs=0.02)
