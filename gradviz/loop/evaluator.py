@@ -78,7 +78,7 @@ def loss_metrics(objective: Objective | None) -> list[Metric]:
     """The loss of an evaluation, if it has one; an objective in eval mode is not the loss that is trained by."""
     if objective is None:
         return []
-    return [loss_metric("loss" if isinstance(objective, WrappedLoss) else "objective")]
+    return [loss_metric(objective, "loss" if isinstance(objective, WrappedLoss) else "objective")]
 
 
 @names_nearest_keyword
@@ -96,7 +96,8 @@ def evaluator(
     model : torch.nn.Module
     loss_or_objective : str or callable, optional
         As `trainer` takes it. A loss is reported as ``"loss"``; an objective as ``"objective"``, since in eval mode it
-        is not what training minimizes. Each is the mean over examples.
+        is not what training minimizes. Each is the mean over examples, or over the targets that
+        it does not ignore.
     objective : callable, optional
         An objective whose signature does not tell that it is one.
     policy : Policy, optional

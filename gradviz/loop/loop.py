@@ -46,7 +46,7 @@ class Loop(Measured):
         self._handlers = Handlers(on_error, self._warner)
         self._iterations_run = 0
         self._apart: Apart | None = None
-        self._metrics: dict[str, Metric] = {"loss": loss_metric()}
+        self._metrics: dict[str, Metric] = {"loss": loss_metric(step.objective)}
         self._validation: Validation | None = None
         self._guard = InterruptGuard()
 

@@ -16,6 +16,8 @@ from torch.nn import functional as F
 from gradviz.errors import MetricError, MetricWarning, described, names_nearest_keyword, nearest, warn
 from gradviz.loop.events import is_same_handler
 from gradviz.step.batch import Parts, batch_size
+from gradviz.step.objective import Objective
+from gradviz.step.shares import counted
 from gradviz.step.step_state import StepState
 
 RESERVED = ("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
@@ -188,7 +190,7 @@ class Metric:
     function: Callable[..., Any]
     fields: tuple[str, ...]
     accumulator: type[Running] = RunningAverage
-    weighted: bool = False
+    weigh: Callable[[StepState], float] | None = None
     running: Running = field(init=False)
     dtype: type[np.float32 | np.float64] = field(init=False, default=np.float32)
 
@@ -228,8 +230,9 @@ class Metric:
         fields = [state[name] for name in self.fields]
         n_parts = next((len(value) for value in fields if isinstance(value, Parts)), 0)
         if not n_parts:
-            number = self._number(fields)
-            self.running.add(number, self.weight(state))
+            number, weight = self._number(fields), self.weight(state)
+            if weight:  # a mean over nothing is NaN, and no part of the others'
+                self.running.add(number, weight)
             return number
         # Micro-batches that do not fit together: one by one, and together as over an epoch.
         batch = self.accumulator()
@@ -254,16 +257,21 @@ class Metric:
         with np.errstate(over="ignore"):  # a sum beyond float32 is infinite there, as it is to torch
             return self.dtype(number)
 
-    def weight(self, state: StepState) -> int:
+    def weight(self, state: StepState) -> float:
         """Number of examples, where the metric looks at predictions or targets; 1 otherwise."""
-        if not (self.weighted or {"y_true", "y_pred"} & set(self.fields)):
-            return 1
-        return batch_size(state["y_pred"], state["y_true"])
+        if self.weigh is not None:
+            return self.weigh(state)
+        return batch_size(state["y_pred"], state["y_true"]) if {"y_true", "y_pred"} & set(self.fields) else 1
 
 
-def loss_metric(name: str = "loss") -> Metric:
-    """The batch's own loss; "loss" is the name every loop has it under."""
-    return Metric(name, lambda loss: loss, ("loss",), weighted=True)
+def loss_metric(objective: Objective | None = None, name: str = "loss") -> Metric:
+    """The batch's own loss, weighted by what counts in it; "loss" is the name every loop has it under."""
+    return Metric(
+        name,
+        lambda loss: loss,
+        ("loss",),
+        weigh=lambda state: counted(objective, state["y_pred"], state["y_true"]),
+    )
 
 
 def build_metric(

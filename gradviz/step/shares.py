@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradviz.step.batch import Batch, batch_size
+from gradviz.step.batch import Batch, Parts, batch_size
 from gradviz.step.objective import Objective, WeightedSum, WrappedLoss
 
 _OVER_TARGETS = (F.cross_entropy, F.nll_loss)
@@ -60,16 +60,38 @@ def _shares(loss: Any, group: Sequence[Batch]) -> list[float]:
     return [count / total for count in counts] if total else [1 / len(group)] * len(group)
 
 
-def _count(loss: Any, batch: Batch) -> float:
-    targets = batch.targets
+def counted(objective: Objective | None, prediction: Any, targets: Any) -> float:
+    """How much of a batch counts in the mean that its loss is: examples, or the targets that are not ignored.
+
+    Examples
+    --------
+    >>> counted(WrappedLoss(F.cross_entropy, "cross_entropy"), torch.zeros(3, 2), torch.tensor([1, -100, 0]))
+    2
+    """
+    if isinstance(targets, Parts):
+        predictions = prediction if isinstance(prediction, Parts) else [prediction] * len(targets)
+        return sum(counted(objective, p, t) for p, t in zip(predictions, targets, strict=True))
+    loss = objective.loss if isinstance(objective, WrappedLoss) else None
+    # Predictions first: they have an example a row where targets may be anything.
+    return (
+        _count(loss, Batch(prediction, targets)) if _is_over_targets(loss, targets) else batch_size(prediction, targets)
+    )
+
+
+def _is_over_targets(loss: Any, targets: Any) -> bool:
     function = loss.func if isinstance(loss, partial) else loss
     over_targets = function in _OVER_TARGETS or isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
-    if not over_targets or not isinstance(targets, Tensor) or targets.is_floating_point():
-        return batch_size(batch.targets, batch.inputs)
+    return over_targets and isinstance(targets, Tensor) and not targets.is_floating_point()
+
+
+def _count(loss: Any, batch: Batch) -> float:
+    targets = batch.targets
+    if not _is_over_targets(loss, targets):
+        return batch_size(targets, batch.inputs)
     ignored = _option(loss, "ignore_index")
-    kept = targets[targets != (-100 if ignored is None else ignored)]
+    kept = targets != (-100 if ignored is None else ignored)
     weight = _option(loss, "weight")
-    return kept.numel() if weight is None else float(weight.to(torch.float64)[kept].sum())
+    return int(kept.sum()) if weight is None else float(weight.to(torch.float64)[targets[kept]].sum())
 
 
 def _option(loss: Any, name: str) -> Any:

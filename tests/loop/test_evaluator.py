@@ -162,3 +162,19 @@ def test_an_objective_that_differentiates_leaves_no_grad_behind():
 def test_what_is_no_model_is_told_so_under_a_policy_too():
     with pytest.raises(ModelError, match=r"A model is a torch\.nn\.Module; got an int"):
         gv.evaluator(3, policy=gv.Policy(compute=torch.bfloat16))
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 4.0, 0.5])])
+def test_a_loss_that_ignores_targets_is_the_mean_over_those_it_does_not(weight):
+    torch.manual_seed(0)
+    model, x = nn.Linear(2, 3), torch.randn(12, 2)
+    y = torch.tensor([0, 1, 2, -100, 1, -100, -100, -100, -100, -100, -100, -100])
+    loss = nn.CrossEntropyLoss(weight=weight)
+    data = list(zip(x.split(4), y.split(4), strict=True))  # nothing of the last batch counts
+    whole = loss(model(x), y).item()
+    loop = gv.trainer(model, loss, partial(torch.optim.SGD, lr=0.0)).validate(data)
+    metrics = loop.run(data, display=None).metrics
+    assert metrics["loss"] == pytest.approx(whole)
+    assert metrics["validation_loss"] == pytest.approx(whole)
+    assert np.isnan(loop.history.metrics["loss"].iloc[-1])
+    assert np.isnan(gv.evaluator(model, loss).run(data[2:]).metrics["loss"])
