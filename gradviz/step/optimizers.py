@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import optimizer as registry
 from torch.utils import _pytree as pytree
 
 from gradviz.errors import OptimizerError, described, nearest
-from gradviz.step.surrogate import completed, has_all_of, keeps
+from gradviz.step.surrogate import completed, has_all_of, is_torch_s, keeps
 
 Optimizer = torch.optim.Optimizer
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
@@ -57,6 +59,58 @@ def build_optimizer(optimizer: Any, parameters: Iterable[Tensor], *, own: Collec
     return made
 
 
+def rewrites_gradients(optimizer: Optimizer) -> bool:
+    """Whether a step of the optimizer may write into the gradients that it is given.
+
+    Hooks may, and an optimizer of the user's own. Torch's own leave gradients alone, but for SGD with Nesterov's
+    momentum where it goes through many tensors at once, as it does by default on a GPU, and for fused ones that are
+    given a scale to take out.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+
+    Examples
+    --------
+    >>> optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
+    >>> rewrites_gradients(optimizer)
+    False
+    >>> _ = optimizer.register_step_pre_hook(lambda *args: None)
+    >>> rewrites_gradients(optimizer)
+    True
+    """
+    if not is_torch_s(optimizer) or _is_step_replaced(optimizer):
+        return True
+    if (
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or registry._global_optimizer_pre_hooks
+        or registry._global_optimizer_post_hooks
+        or vars(optimizer).get("grad_scale") is not None
+    ):
+        return True
+    is_sgd = isinstance(optimizer, torch.optim.SGD)
+    return is_sgd and any(group["nesterov"] and _takes_many_at_once(group) for group in optimizer.param_groups)
+
+
+def _is_step_replaced(optimizer: Optimizer) -> bool:
+    step = vars(optimizer).get("step")
+    if step is None:
+        return False
+    # A learning rate scheduler wraps what it finds: the class's own step, or one that is a replacement itself.
+    is_scheduler_s = hasattr(step, "_wrapped_by_lr_sched") and step.__wrapped__ is type(optimizer).step
+    return not is_scheduler_s
+
+
+def _takes_many_at_once(group: Mapping[str, Any]) -> bool:
+    if group["foreach"] is None and group["fused"] is None:
+        return not all(map(_is_cpu, group["params"]))  # elsewhere it is torch's default
+    return bool(group["foreach"])
+
+
+_is_cpu = operator.attrgetter("is_cpu")
+
+
 def _check_copies(made: Optimizer, held: Iterable[Tensor], own: Collection[Tensor]) -> None:
     copied = {id(p) for p in own}
     wrong = [p for p in held if id(p) in copied]
@@ -64,7 +118,7 @@ def _check_copies(made: Optimizer, held: Iterable[Tensor], own: Collection[Tenso
         return
     kind = type(made).__name__
     dtype = str(wrong[0].dtype).removeprefix("torch.")
-    module = "torch.optim." if type(made).__module__.startswith("torch.optim") else ""
+    module = "torch.optim." if is_torch_s(made) else ""
     lr = f", lr={float(made.defaults['lr']):g}" if "lr" in made.defaults else ""
     raise OptimizerError(
         f"The {kind} holds {len(wrong)} of the model's {dtype} parameters, but 16-bit parameters need float32 copies "

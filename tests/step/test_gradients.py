@@ -401,14 +401,6 @@ def test_a_kept_gradient_survives_what_is_done_to_grad_after_the_step():
     assert all(map(torch.equal, state.gradients.values(), before.values()))
 
 
-def test_a_scheduler_on_the_optimizer_costs_no_copy():
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    step = train_step(model, "cross_entropy", optimizer, keep_gradients=True)
-    assert not step._may_be_rewritten()
-
-
 def test_init_leaves_grad_and_hooks_of_parameters_alone():
     model, data, seen = net(), batch(), []
     model[0].weight.grad = torch.ones(8, 3)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import types
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.optim import optimizer as registry
 from torch.utils import _pytree as pytree
 
 from gradviz.errors import OptimizerError
-from gradviz.step.optimizers import OPTIMIZERS, OptimizerState, build_optimizer
+from gradviz.step.optimizers import OPTIMIZERS, OptimizerState, build_optimizer, rewrites_gradients
 from gradviz.step.surrogate import template
 
 
@@ -73,6 +77,140 @@ def test_16_bit_parameters_are_not_optimized_themselves(make, line, is_factory):
     with pytest.raises(OptimizerError, match=f"1 of the model's bfloat16 parameters, but .* float32 copies .*{line}"):
         build_optimizer(optimizer, copies, own=own)
     assert build_optimizer(make, copies, own=own).param_groups[0]["params"] == copies
+
+
+o = torch.optim
+KINDS = {kind for kind in OPTIMIZERS.values() if kind is not o.SparseAdam}
+OPTIONS = [
+    {},
+    {"maximize": True},
+    {"weight_decay": 0.1},
+    {"weight_decay": 0.1, "maximize": True},
+    {"momentum": 0.9},
+    {"momentum": 0.9, "dampening": 0.5},
+    {"momentum": 0.9, "nesterov": True},
+    {"momentum": 0.9, "nesterov": True, "maximize": True},
+    {"momentum": 0.9, "centered": True},
+    {"amsgrad": True},
+    {"decoupled_weight_decay": True, "weight_decay": 0.1},
+    {"lr_decay": 0.1},
+    {"capturable": True},
+    {"line_search_fn": "strong_wolfe"},
+]
+WAYS = [{}, {"foreach": True}, {"foreach": False}, {"fused": True}, {"fused": False}]
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
+
+
+def variants() -> list[tuple[type[o.Optimizer], dict[str, Any]]]:
+    """Each of torch's optimizers for dense gradients with each option that it takes, in each way of computing."""
+    return [
+        (kind, options | way)
+        for kind in sorted(KINDS, key=lambda kind: kind.__name__)
+        for options in OPTIONS
+        for way in WAYS
+        if (options | way).keys() <= inspect.signature(kind).parameters.keys()
+        and not (options.get("capturable") and "fused" in way)
+    ]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+def test_torch_s_optimizers_leave_gradients_alone_or_are_known_to_write_into_them(device, dtype):
+    known, seen, stepped = set(), set(), set()
+    for kind, options in variants():
+        ps = [nn.Parameter(torch.randn(3, 2, dtype=dtype, device=device)) for _ in range(3)]
+        try:
+            optimizer = kind(ps, **options)
+            for n in range(4):
+                given = [torch.randn_like(p) * (-1) ** n for p in ps]  # Rprop does something else when a sign turns
+                before = [gradient.clone() for gradient in given]
+                for p, gradient in zip(ps, given, strict=True):
+                    p.grad = gradient
+                optimizer.step(*[lambda: torch.ones((), device=device)] * (kind is o.LBFGS))
+                if not all(map(torch.equal, given, before)):
+                    seen.add((kind.__name__, *sorted(options.items())))
+        except (RuntimeError, TypeError, ValueError, AssertionError):
+            continue  # not for this dtype or device
+        stepped.add(kind)
+        if rewrites_gradients(optimizer):
+            known.add((kind.__name__, *sorted(options.items())))
+    assert seen <= known
+    assert stepped == KINDS if dtype.is_floating_point else stepped > {o.SGD, o.Adam, o.Rprop}
+    nesterov = ("SGD", ("foreach", True), ("momentum", 0.9), ("nesterov", True))
+    assert nesterov in seen
+    assert all({"SGD", ("nesterov", True)} <= set(variant) for variant in known)
+
+
+def test_the_sweep_takes_each_way_at_least_once():
+    taken = {(kind.__name__, key) for kind, options in variants() for key in options}
+    assert {kind for kind, _ in variants()} == KINDS
+    assert {("Adam", "fused"), ("SGD", "fused"), ("Rprop", "foreach"), ("RMSprop", "centered")} <= taken
+
+
+def sgd(**options: Any) -> o.SGD:
+    return o.SGD([nn.Parameter(torch.zeros(2))], lr=0.1, **options)
+
+
+def test_a_scheduler_on_the_optimizer_costs_no_copy_of_gradients():
+    optimizer = sgd()
+    o.lr_scheduler.StepLR(optimizer, 1)
+    assert "step" in vars(optimizer)
+    assert not rewrites_gradients(optimizer)
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+def test_a_step_that_was_replaced_may_write_into_gradients(is_scheduled):
+    def step(self, closure=None):
+        self.param_groups[0]["params"][0].grad.mul_(2)
+
+    optimizer = sgd()
+    optimizer.step = types.MethodType(step, optimizer)
+    if is_scheduled:
+        o.lr_scheduler.StepLR(optimizer, 1)
+    assert rewrites_gradients(optimizer)
+
+
+def test_a_class_of_the_user_s_own_and_a_scale_may_write_into_gradients():
+    scaled = sgd(fused=True)
+    assert not rewrites_gradients(scaled)
+    scaled.grad_scale = torch.tensor(2.0)
+    p = scaled.param_groups[0]["params"][0]
+    p.grad = torch.ones(2)
+    scaled.step()
+    assert p.grad.tolist() == [0.5, 0.5]
+    assert rewrites_gradients(scaled)
+    assert rewrites_gradients(Mine([p]))
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        o.Optimizer.register_step_pre_hook,
+        o.Optimizer.register_step_post_hook,
+        lambda _, hook: registry.register_optimizer_step_pre_hook(hook),
+        lambda _, hook: registry.register_optimizer_step_post_hook(hook),
+    ],
+)
+def test_hooks_may_write_into_gradients_for_as_long_as_they_are_there(register):
+    optimizer = sgd()
+    handle = register(optimizer, lambda *args: None)
+    assert rewrites_gradients(optimizer)
+    handle.remove()
+    assert not rewrites_gradients(optimizer)
+
+
+def test_nesterov_s_momentum_is_told_by_group_and_device():
+    cpu, meta = (nn.Parameter(torch.zeros(2, device=device)) for device in ("cpu", "meta"))
+    nesterov = {"momentum": 0.9, "nesterov": True}
+    assert rewrites_gradients(o.SGD([{"params": [cpu]}, {"params": [meta], **nesterov}], lr=0.1))
+    assert not rewrites_gradients(o.SGD([{"params": [cpu], **nesterov}, {"params": [meta]}], lr=0.1))
+    assert not rewrites_gradients(o.SGD([meta], lr=0.1, **nesterov, foreach=False))
+    assert not rewrites_gradients(o.SGD([meta], lr=0.1, **nesterov, fused=False))
+    assert not rewrites_gradients(o.SGD([meta], lr=0.1, momentum=0.9))
+    assert not rewrites_gradients(sgd(momentum=0.9, nesterov=True))
 
 
 def named(model: nn.Module):
