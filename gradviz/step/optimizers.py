@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping
 from typing import Any
@@ -116,15 +117,49 @@ def _check_copies(made: Optimizer, held: Iterable[Tensor], own: Collection[Tenso
     wrong = [p for p in held if id(p) in copied]
     if not wrong:
         return
-    kind = type(made).__name__
     dtype = str(wrong[0].dtype).removeprefix("torch.")
-    module = "torch.optim." if is_torch_s(made) else ""
-    lr = f", lr={float(made.defaults['lr']):g}" if "lr" in made.defaults else ""
     raise OptimizerError(
-        f"The {kind} holds {len(wrong)} of the model's {dtype} parameters, but 16-bit parameters need float32 copies "
-        "in the optimizer: small updates would be lost in them. Pass a factory, which is given the copies: "
-        f"functools.partial({module}{kind}{lr})."
+        f"The {type(made).__name__} holds {len(wrong)} of the model's {dtype} parameters, but 16-bit parameters need "
+        "float32 copies in the optimizer: small updates would be lost in them. Pass a factory, which is given the "
+        f"copies:{_as_factory(made)}"
     )
+
+
+def _as_factory(made: Optimizer) -> str:
+    """The lines to write for a factory that makes such an optimizer."""
+    kind = f"torch.optim.{type(made).__name__}" if is_torch_s(made) else type(made).__name__
+    each = [_options(made, group) for group in made.param_groups]
+    shared = {name: word for name, word in each[0].items() if all(options.get(name) == word for options in each)}
+    keywords = "".join(f", {name}={word}" for name, word in shared.items())
+    if len(each) == 1:
+        return f" functools.partial({kind}{keywords})."
+    lines = [
+        "def make(params):",
+        "    named = dict(zip(dict(model.named_parameters()), params))",
+        f"    return {kind}([",
+    ]
+    for group, options in zip(made.param_groups, each, strict=True):
+        own = "".join(f', "{name}": {word}' for name, word in options.items() if name not in shared)
+        n = len(group["params"])
+        lines.append(f'        {{"params": [named[name] for name in (...)]{own}}},  # {n} parameter{"s" * (n != 1)}')
+    return "\n\n" + "\n".join([*lines, f"    ]{keywords})"])
+
+
+def _options(made: Optimizer, group: Mapping[str, Any]) -> dict[str, str]:
+    """How the learning rate of a group is written, and each option that is not the class's default."""
+    began = {**group, "lr": group.get("initial_lr", group.get("lr"))}  # a scheduler has the first one kept
+    defaults = {name: parameter.default for name, parameter in inspect.signature(type(made)).parameters.items()}
+    return {
+        name: _written(began[name])
+        for name, default in defaults.items()
+        if name in group and name != "params" and (name == "lr" or _written(began[name]) != _written(default))
+    }
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"torch.tensor({value.item():g})" if value.numel() == 1 else f"torch.tensor({value.tolist()})"
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
 
 
 def _build(optimizer: Any, parameters: list[Tensor]) -> Optimizer:
@@ -135,7 +170,14 @@ def _build(optimizer: Any, parameters: list[Tensor]) -> Optimizer:
             raise OptimizerError(f"No optimizer is called {optimizer!r}: {nearest(optimizer, OPTIMIZERS)}")
         return OPTIMIZERS[optimizer.lower()](parameters)
     if callable(optimizer):
-        made = optimizer(parameters)
+        try:
+            made = optimizer(parameters)
+        except Exception as error:
+            error.add_note(
+                f"In the optimizer factory. It is given a list of {len(parameters)} tensors in the order of "
+                "model.named_parameters(), float32 copies in place of 16-bit ones: look them up by position, not by id."
+            )
+            raise
         if isinstance(made, Optimizer):
             return made
         raise OptimizerError(f"The optimizer factory returned {described(made)}, not a torch.optim.Optimizer.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from functools import partial
@@ -77,6 +78,93 @@ def test_16_bit_parameters_are_not_optimized_themselves(make, line, is_factory):
     with pytest.raises(OptimizerError, match=f"1 of the model's bfloat16 parameters, but .* float32 copies .*{line}"):
         build_optimizer(optimizer, copies, own=own)
     assert build_optimizer(make, copies, own=own).param_groups[0]["params"] == copies
+
+
+def suggested(made: torch.optim.Optimizer) -> str:
+    """The factory that is shown where the optimizer's parameters are 16-bit ones."""
+    own = [p for group in made.param_groups for p in group["params"]]
+    copies = [nn.Parameter(p.detach().float()) for p in own]
+    with pytest.raises(OptimizerError) as error:
+        build_optimizer(made, copies, own=own)
+    return str(error.value).partition("given the copies:")[2]
+
+
+def narrow(n: int = 1) -> list[nn.Parameter]:
+    return [nn.Parameter(torch.zeros(2, dtype=torch.bfloat16)) for _ in range(n)]
+
+
+def warmed_up() -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(narrow(), lr=0.1, nesterov=True, momentum=0.9)
+    torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5)
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (
+            lambda: torch.optim.AdamW(narrow(), lr=1e-3, weight_decay=0.3),
+            "torch.optim.AdamW, lr=0.001, weight_decay=0.3",
+        ),
+        (
+            lambda: torch.optim.Adam(narrow(), lr=torch.tensor(0.01), betas=(0.8, 0.95), foreach=False, amsgrad=True),
+            "torch.optim.Adam, lr=torch.tensor(0.01), betas=(0.8, 0.95), amsgrad=True, foreach=False",
+        ),
+        (
+            lambda: torch.optim.AdamW([{"params": narrow(), "weight_decay": 0.123456789}], lr=0.1),
+            "torch.optim.AdamW, lr=0.1, weight_decay=0.123456789",
+        ),
+        (lambda: torch.optim.AdamW(narrow(), weight_decay=0), "torch.optim.AdamW, lr=0.001, weight_decay=0"),
+        (warmed_up, "torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True"),
+    ],
+)
+def test_the_factory_that_is_shown_has_the_options_of_the_optimizer(make, line):
+    shown = suggested(make())
+    assert shown == f" functools.partial({line})."
+    again = eval(shown.strip(" ."), {"functools": functools, "torch": torch})(narrow())
+    options = [
+        {key: value for key, value in made.param_groups[0].items() if key != "params"} for made in (make(), again)
+    ]
+    options[0]["lr"] = options[0].pop("initial_lr", options[0]["lr"])
+    assert options[0] == options[1]
+
+
+def test_of_an_optimizer_with_groups_a_factory_that_looks_up_names_is_shown():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1)).bfloat16()
+    weights, biases = ([p for p in model.parameters() if p.ndim == n] for n in (2, 1))
+    groups = [{"params": weights, "weight_decay": 0.3}, {"params": biases, "weight_decay": 0.0, "lr": 0.5}]
+    made = torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.95))
+    shown = suggested(made)
+    assert shown == (
+        """
+
+def make(params):
+    named = dict(zip(dict(model.named_parameters()), params))
+    return torch.optim.AdamW([
+        {"params": [named[name] for name in (...)], "lr": 0.01, "weight_decay": 0.3},  # 2 parameters
+        {"params": [named[name] for name in (...)], "lr": 0.5, "weight_decay": 0},  # 2 parameters
+    ], betas=(0.8, 0.95))"""
+    )
+    written = shown.replace("(...)", "('0.weight', '1.weight')", 1).replace("(...)", "('0.bias', '1.bias')", 1)
+    scope: dict[str, Any] = {"torch": torch, "model": model}
+    exec(written, scope)
+    copies = [nn.Parameter(p.detach().float()) for p in model.parameters()]
+    again = build_optimizer(scope["make"], copies, own=list(model.parameters()))
+    for group, new in zip(made.param_groups, again.param_groups, strict=True):
+        assert {**group, "params": None} == {**new, "params": None}
+        assert [p.shape for p in group["params"]] == [p.shape for p in new["params"]]
+    assert all(p.dtype == torch.float32 for group in again.param_groups for p in group["params"])
+
+
+def test_what_fails_in_a_factory_is_told_what_it_was_given():
+    model = nn.Linear(2, 1)
+    by_id = {id(p): name for name, p in model.named_parameters()}
+    copies = [nn.Parameter(p.detach().clone()) for p in model.parameters()]
+    with pytest.raises(KeyError) as error:
+        build_optimizer(lambda params: torch.optim.SGD([p for p in params if by_id[id(p)] == "bias"]), copies)
+    (note,) = error.value.__notes__
+    assert "a list of 2 tensors in the order of model.named_parameters(), float32 copies in place of 16-bit" in note
+    assert "by position, not by id" in note
 
 
 o = torch.optim
