@@ -49,6 +49,7 @@ class Run:
         self.model(torch.randn(rows, 2)).square().sum().backward()
         self.optimizer.step()
         kept = self.state["optimizer_state"]
+        kept.settle()
         self.state = self.next({}, rows) | {"optimizer_state": kept}
 
     def check(self, iteration: int = 7, **changed: Any) -> None:
