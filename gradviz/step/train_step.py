@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import optimizer as registry
 
 from gradviz.errors import LossError, OptimizerError, StateTypeError, names_nearest_keyword
 from gradviz.grad.algebra import Grad
@@ -30,14 +29,14 @@ from gradviz.step.mask import Found, Mask
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState, check_trainable
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
-from gradviz.step.optimizers import OptimizerState, build_optimizer
+from gradviz.step.optimizers import OptimizerState, build_optimizer, rewrites_gradients
 from gradviz.step.policy import Policy, as_policy
 from gradviz.step.precision import Precision
 from gradviz.step.random_stream import RandomStream
 from gradviz.step.skips import Skips
 from gradviz.step.step_state import StepState, joined
 from gradviz.step.stillness import TrainingMode
-from gradviz.step.surrogate import keeps, needs_closure, template
+from gradviz.step.surrogate import needs_closure, template
 from gradviz.step.tensors import detached, zeros
 from gradviz.step.untouched import untouched
 
@@ -119,8 +118,7 @@ class TrainStep:
         self._train: TrainingMode | None = None
         self._expected: FixedPoint | None = None
         self._unreached: frozenset[str] = frozenset()  # by any step so far
-        self._learned: dict[Tensor, dict[str, Any]] = {}
-        self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, self._learned)
+        self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, {})
         self._skips = Skips(self.loss_scale)
 
     # Before the first step -------------------------------------------------------------------------------------
@@ -174,8 +172,8 @@ class TrainStep:
             if self._clip is not None:
                 self._clip(gradient)
             reached = zip(self.masters.of_all(found.parameters), gradient.given.values(), strict=True)
-            self._learned = template(self.optimizer, [p for p, given in reached if given is not None])
-        self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, self._learned)
+            learned = template(self.optimizer, [p for p, given in reached if given is not None])
+        self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, learned)
         state = StepState(
             i=torch.tensor(0),
             y_true=map_leaves(zeros, joined([batch.targets for batch in group])),
@@ -228,8 +226,7 @@ class TrainStep:
         if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
             for p in self.masters.of_all(found.parameters):
                 p.grad = None
-        for p in [p for p in self._learned if keeps(self.optimizer.state, p)]:
-            del self._learned[p]  # there is the real state now
+        self._optimizer_state.settle()
         self.report = Report(used, not tried.is_finite, *self._mask.changes())
         self._skips.watch(tried, self.report.loss_scale, iteration)
         new = StepState(state)
@@ -300,33 +297,17 @@ class TrainStep:
         clipped = gradient if self._clip is None else self._clip(gradient)
         targets = self.masters.of_all(found.parameters)
         handed = as_accumulated(targets, clipped.given.values())
-        if clipped is gradient and self._may_be_rewritten():
+        if clipped is gradient and self.keep_gradients and rewrites_gradients(self.optimizer):
             handed = [None if given is None else given.clone() for given in handed]
         for target, given in zip(targets, handed, strict=True):
             target.grad = given
 
-    def _may_be_rewritten(self) -> bool:
-        """Whether kept gradients need copies: torch's own optimizers leave them alone, a hook may clip them."""
-        if not self.keep_gradients:
-            return False
-        optimizer = self.optimizer
-        hooked = (
-            optimizer._optimizer_step_pre_hooks
-            or optimizer._optimizer_step_post_hooks
-            or registry._global_optimizer_pre_hooks
-            or registry._global_optimizer_post_hooks
-        )
-        replaced = vars(optimizer).get("step")
-        is_torch_s = type(optimizer).__module__.startswith("torch.optim") and (
-            replaced is None or hasattr(replaced, "_wrapped_by_lr_sched")
-        )
-        return bool(hooked) or not is_torch_s
-
     # What holds over the steps ---------------------------------------------------------------------------------
 
     def expect_anew(self) -> None:
-        """Hold the states to come against the next one: the model may have been converted between two runs."""
+        """Take the model as it is now: it may have been converted, or written into, between two runs."""
         self._expected = None
+        self.masters.refresh(thorough=True)
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
@@ -399,7 +380,8 @@ def train_step(
         ``"identity"``, ``"static"``, ``"dynamic"``, a `LossScale`, or an object with init, scale and unscale. All but
         identity skip a step whose gradients are not finite.
     policy : Policy, optional
-        The dtypes of parameters, of the computation and of the prediction.
+        The dtypes of parameters, of the computation and of the prediction. Values that are written into 16-bit
+        parameters between two steps are taken over, but for those written through ``.data`` in the middle of a run.
     keep_gradients : bool
         Keep each step's gradients in the state, under ``gradients``: accumulated and unscaled, before clipping, weight
         decay and momentum. In the parameter's dtype, float32 for 16-bit parameters.

@@ -179,7 +179,7 @@ OF_GRADIENTS = {
         on_steps(kept_of_the_batch_before), of_promises.test_the_kept_gradient_is_that_of_the_batch_just_processed
     ),
     "handed to hooks that write": Breakage(
-        replaced(TrainStep, "_may_be_rewritten", lambda self: False),
+        replaced(train_step, "rewrites_gradients", lambda optimizer: False),
         of_train_step.test_gradients_that_share_memory_are_the_optimizer_s_to_write_into,
         (True,),
     ),

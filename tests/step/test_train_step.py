@@ -729,3 +729,79 @@ def test_a_float16_loss_that_its_scale_makes_infinite_is_told_how_to_be_wide():
     state = step(data, step.init(data))
     with pytest.warns(LossScaleWarning, match=r"write Policy\(output='float32'\)"):
         step(data, state)
+
+
+@pytest.mark.parametrize("when", ["iteration_completed", "epoch_completed"])
+def test_a_handler_that_sets_the_flags_of_the_whole_model_does_not_wake_what_is_frozen(when):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)), nn.Linear(4, 2))
+    gv.ModelState(model).freeze("0")
+    before = model[0][1].running_mean.clone()
+
+    def evaluate(state) -> None:
+        model.eval()
+        model.train()
+
+    gv.trainer(model, "cross_entropy", "sgd").handle_event(when, evaluate).run([batch()] * 3, epochs=2, display=None)
+    assert torch.equal(model[0][1].running_mean, before)
+
+
+def test_a_parameter_that_was_replaced_is_named_instead_of_left_untrained():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    loop = gv.trainer(model, "cross_entropy", "sgd")
+    loop.run([batch()], display=None)
+    model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
+    with pytest.raises(OptimizerError, match=r"'0\.weight' is another tensor than the one the SGD holds"):
+        loop.run([batch()], display=None)
+
+
+def test_a_head_that_was_replaced_and_given_to_the_optimizer_trains():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    loop = gv.trainer(model, "cross_entropy", torch.optim.SGD(model.parameters(), lr=0.1))
+    loop.run([batch()], display=None)
+    model[1] = nn.Linear(4, 2)
+    loop._step.optimizer.add_param_group({"params": model[1].parameters()})
+    before = model[1].weight.clone()
+    loop.run([batch()], display=None)
+    assert not torch.equal(model[1].weight, before)
+
+
+def test_lbfgs_leaves_a_kept_gradient_alone_too():
+    model, data = net(), batch()
+    step = train_step(model, "cross_entropy", partial(torch.optim.LBFGS, max_iter=1), keep_gradients=True)
+    state = step(data, step.init(data))
+    before = state.gradients.clone()
+    step.optimizer.zero_grad(set_to_none=False)
+    assert all(map(torch.equal, state.gradients.values(), before.values()))
+
+
+def test_nesterov_over_many_tensors_writes_into_its_gradients_and_not_into_the_kept_ones():
+    model, data = one_weight(0.8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, foreach=True)
+    step = train_step(model, "mean_squared_error", optimizer, keep_gradients=True)
+    assert step(data, step.init(data)).gradients["weight"].item() == pytest.approx(4)
+
+
+class Begun(torch.optim.Optimizer):
+    """An optimizer that begins its state when it is made, and adds to it in a step."""
+
+    def __init__(self, params) -> None:
+        super().__init__(params, {"lr": 0.1})
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["first"] = torch.ones(1)
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        for p in self.param_groups[0]["params"]:
+            p.sub_(0.1 * self.state[p].setdefault("m", torch.zeros_like(p)).add_(p.grad))
+
+
+def test_a_state_that_an_optimizer_has_begun_holds_over_a_skipped_step():
+    model, good = one_weight(0.8)
+    step = train_step(model, "mean_squared_error", Begun, loss_scale="dynamic")
+    state, keys = step.init(good), []
+    for batch in ((good[0] * float("inf"), good[1]), good, good):
+        keys.append(list(state.optimizer_state["weight"]))
+        state = step(batch, state)
+    assert keys == [["first", "m"]] * 3
+    assert not step.report.skipped
