@@ -209,15 +209,7 @@ class TrainStep:
             raise StateTypeError("A step takes the state that init or the step before gave: state = step.init(batch).")
         found = Found.of(self.model)
         group = self._group(batch, found)
-        if not found.parameters:
-            check_trainable(self.model)
-        is_new_mask = self._mask.look(found)
-        if self._train is not None and (is_new_mask or self._train.is_off()):
-            self._train.set()  # a handler that validates may have set the flags of the whole model
-        if is_new_mask:
-            self.masters.check(found.leaves.parameters)
-        self.masters.refresh()
-        torch.clear_autocast_cache()  # or autocast around the run goes on with old weights
+        is_new_mask = self._follow(found)
         scale_state, iteration = state["loss_scale_state"], state["i"].item()
         used = scale_used(self.loss_scale, scale_state)
         with outside_inference_mode(), self._stream or _NOTHING:
@@ -228,7 +220,32 @@ class TrainStep:
                 p.grad = None
         self._optimizer_state.settle()
         self.report = Report(used, not tried.is_finite, *self._mask.changes())
-        self._skips.watch(tried, self.report.loss_scale, iteration)
+        self._skips.watch(tried, used, iteration)
+        new = self._following(state, group, tried)
+        # A parameter that is reached for the first time has its moments from now on.
+        unused = frozenset(tried.gradient.unused)
+        unreached = unused if is_new_mask else self._unreached & unused
+        if is_new_mask or unreached != self._unreached or self._expected is None:
+            self._unreached = unreached
+            self._hold(new, tried)
+        else:
+            self._expected.check(new, iteration, found.kind, found.leaves.parameters.values())
+        return new
+
+    def _follow(self, found: Found) -> bool:
+        """Take in what was done to the model since the step before; whether that changed what is trained."""
+        if not found.parameters:
+            check_trainable(self.model)
+        is_new_mask = self._mask.look(found)
+        if self._train is not None and (is_new_mask or self._train.is_off()):
+            self._train.set()  # a handler that validates may have set the flags of the whole model
+        if is_new_mask:
+            self.masters.check(found.leaves.parameters)
+        self.masters.refresh()
+        torch.clear_autocast_cache()  # or autocast around the run goes on with old weights
+        return is_new_mask
+
+    def _following(self, state: StepState, group: Sequence[Batch], tried: Evaluation) -> StepState:
         new = StepState(state)
         new.update(
             i=state["i"] + 1,
@@ -241,14 +258,6 @@ class TrainStep:
         )
         if self.keep_gradients:
             new["gradients"] = tried.gradient
-        # A parameter that is reached for the first time has its moments from now on.
-        unused = frozenset(tried.gradient.unused)
-        unreached = unused if is_new_mask else self._unreached & unused
-        if is_new_mask or unreached != self._unreached or self._expected is None:
-            self._unreached = unreached
-            self._hold(new, tried)
-        else:
-            self._expected.check(new, iteration, found.kind, found.leaves.parameters.values())
         return new
 
     def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
