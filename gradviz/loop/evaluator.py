@@ -29,6 +29,7 @@ class Evaluator(Measured):
     def __repr__(self) -> str:
         return f"Evaluator of {type(self._step.model).__name__}: {', '.join(self._metrics) or 'no metrics'}"
 
+    @names_nearest_keyword
     def run(self, data: Data) -> State:
         """Evaluate all batches; the model runs in eval mode, and its train flags are as before afterwards.
 
@@ -84,7 +85,7 @@ def loss_metrics(objective: Objective | None) -> list[Metric]:
 @names_nearest_keyword
 def evaluator(
     model: nn.Module,
-    loss_or_objective: Any = None,
+    loss: Any = None,
     *,
     objective: Objective | None = None,
     policy: Policy | None = None,
@@ -94,7 +95,7 @@ def evaluator(
     Parameters
     ----------
     model : torch.nn.Module
-    loss_or_objective : str or callable, optional
+    loss : str or callable, optional
         As `trainer` takes it. A loss is reported as ``"loss"``; an objective as ``"objective"``, since in eval mode it
         is not what training minimizes. Each is the mean over examples, or over the targets that
         it does not ignore.
@@ -122,6 +123,6 @@ def evaluator(
     (['loss', 'accuracy'], 3)
     """
     check_module(model)
-    given = loss_or_objective is not None or objective is not None
-    evaluated_by = as_objective(loss_or_objective, objective) if given else None
+    given = loss is not None or objective is not None
+    evaluated_by = as_objective(loss, objective) if given else None
     return Evaluator(EvalStep(model, evaluated_by, None if policy is None else Precision(as_policy(policy), model)))

@@ -106,12 +106,17 @@ class Handlers:
                 continue
             if control not in CONTROLS:
                 raise EventError(
-                    f"The handler {name} for {event!r} returned {control!r}; "
-                    'it may return None, "halt_epoch" or "halt_loop".'
+                    f"The handler {name} for {event!r} returned {_brief(control)}; it may return None, "
+                    '"halt_epoch" or "halt_loop". A lambda returns what it calls: write def handler(state): ..., '
+                    "without a return."
                 )
             if control is not None:
                 return control
         return None
+
+
+def _brief(value: Any) -> str:
+    return repr(value) if isinstance(value, str | int | float) else described(value)
 
 
 class Warner:

@@ -245,7 +245,12 @@ class Metric:
 
     def _number(self, fields: Sequence[Any]) -> float:
         with torch.no_grad():
-            value = self.function(*fields)
+            try:
+                value = self.function(*fields)
+            except TypeError as error:
+                given = ", ".join(self.fields)
+                error.add_note(f'It was given {given}; for others write .metric(..., fields=["gradients"]).')
+                raise
         if _is_float64(value):
             self.dtype = np.float64
         try:
@@ -355,6 +360,8 @@ class Measured:
             ``"running_sum"``: the sum of the batches' values, as for counts.
         fields : list of str, optional
             Keys of the step state that are its arguments, by default ``["y_pred", "y_true"]``: torch's own order.
+            Others are ``loss``, ``model_state``, ``optimizer_state``, ``loss_scale_state``, ``i``, and ``gradients``
+            with ``keep_gradients=True``; an evaluation has y_pred, y_true, loss and model_state only.
 
         Examples
         --------

@@ -116,6 +116,8 @@ def as_group(batches: Any, accumulate: int) -> list[Batch]:
         with contextlib.suppress(DataError):
             return [as_batch(batch) for batch in batches]
     came = described(batches) + (f" of {len(batches)}" if isinstance(batches, tuple | list) else "")
+    with contextlib.suppress(DataError):
+        came = f"one batch, of {in_words(as_batch(batches))}: write [batch]"
     raise DataError(
         f"With accumulate={accumulate} a step takes a list of 1 to {accumulate} batches, each a pair (inputs, "
         f"targets); got {came}. Write step([batch_1, batch_2, ...], state); a loop puts them together by itself."

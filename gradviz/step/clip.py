@@ -61,12 +61,11 @@ def by_norm(grad: Grad[Any], limit: float) -> Grad[Any]:
     >>> by_norm(grad, 1.0).bias
     tensor([0.8000])
     """
-    norm = grad.norm().item()
+    norm = grad.norm()
     if norm == math.inf:  # float32 may hold the entries, but not their norm
-        norm = (grad * 2.0**-64).norm().item() * 2.0**64
-    if not limit < norm < math.inf:
-        return grad
-    return grad * min(1.0, limit / (norm + 1e-6))  # torch's own factor
+        norm = (grad * 2.0**-64).norm().double() * 2.0**64
+    factor = limit / (norm + 1e-6)  # torch's own, in the dtype of the norm: the same to the bit
+    return grad * factor if 0 < factor < 1 else grad
 
 
 def by_value(grad: Grad[Any], limit: float) -> Grad[Any]:

@@ -26,7 +26,7 @@ from gradviz.step.loss_scale import LossScale, ScalesLoss, all_finite, scale_use
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState
-from gradviz.step.objective import Forward, Objective, WrappedLoss, checked
+from gradviz.step.objective import OBJECTIVE_FORM, Forward, Objective, WrappedLoss, checked
 from gradviz.step.precision import Precision
 from gradviz.step.shares import shared
 from gradviz.step.step_state import joined
@@ -115,7 +115,12 @@ class Differentiator:
                 expected.check_batch({"y_true": batch.targets}, iteration)
             forward = Forward(model_state, self._precision, may_repeat=not isinstance(objective, WrappedLoss))
             with forward:
-                result = objective(forward, model_state, batch.inputs, batch.targets)
+                try:
+                    result = objective(forward, model_state, batch.inputs, batch.targets)
+                except TypeError as error:
+                    if not isinstance(objective, WrappedLoss):
+                        error.add_note(f"An objective has this form:\n\n{OBJECTIVE_FORM}")
+                    raise
                 loss, output = checked(result, objective)
                 forward.check(output)
                 prediction = map_leaves(own, output.prediction)

@@ -273,8 +273,9 @@ def _difference(expected: Mapping[str, Spec], came: Mapping[str, Spec], iteratio
 
 
 _CAUSES = {
-    "y_true": "The targets of this batch are of another kind: cast them where the data are made. ",
-    "y_pred": "Inputs of another kind, or a forward pass that takes turns, do that. ",
+    "y_true": "The targets of this batch are of another kind: cast them where the data are made. A list of batches is "
+    "for accumulate=. ",
+    "y_pred": "A model that was converted, inputs of another kind or a forward pass that takes turns do that. ",
     "loss": "Targets of another dtype do that, since the loss takes the wider one: write targets.float(). ",
     "model_state": "A buffer that is no statistic, such as a cache, is registered with persistent=False. ",
     "optimizer_state": "The optimizer computes what it keeps in another type than it has. ",

@@ -160,7 +160,7 @@ class ModelState(Mapping[str, Tensor]):
             if not found:
                 known = [*names, *filter(None, leaves.modules)]
                 hint = nearest(one.removesuffix(".*") if isinstance(one, str) else "", known)
-                raise FreezeError(f"{verb}({_in_words(one)}) fits no parameter or buffer: {hint}.")
+                raise FreezeError(f"{verb}({_in_words(one)}) fits no parameter or buffer: {hint}")
             if differentiable and not found.intersection(buffers):
                 parameters = self._parameters_in(found)
                 if not any(map(_is_differentiable, parameters)):

@@ -228,7 +228,7 @@ def _by_arity(function: Callable[..., Any]) -> Objective:
         return WrappedLoss(function, name)
     raise LossError(
         f"{name} takes {required} required positional arguments. A loss takes two, (prediction, targets); an objective "
-        f"takes four:\n\n{OBJECTIVE_FORM}\n\nor pass it as objective={name} if its signature does not tell."
+        f"takes four:\n\n{OBJECTIVE_FORM}\n"
     )
 
 

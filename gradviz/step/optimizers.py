@@ -50,7 +50,7 @@ def build_optimizer(optimizer: Any, parameters: Iterable[Tensor], *, own: Collec
     if not n_known:
         raise OptimizerError(
             f"The {type(made).__name__} holds none of this model's {len(parameters)} parameters, so nothing would "
-            "train. Write torch.optim.SGD(model.parameters(), lr=0.1), with this very model."
+            f"train. Write {type(made).__name__}(model.parameters(), ...), with this very model."
         )
     if n_known < len(held):
         raise OptimizerError(

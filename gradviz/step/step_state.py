@@ -45,6 +45,8 @@ class StepState(dict[str, Any]):
             return self[name]
         if name.startswith("__"):  # protocols ask for names like __deepcopy__; those are no fields
             raise AttributeError(name)
+        if not self:
+            raise NoSuchFieldError(f"The step state has no field {name!r}: it is empty before the first run.")
         hint = " Pass keep_gradients=True to train_step or trainer." if name == "gradients" else ""
         raise NoSuchFieldError(f"The step state has no field {name!r}: {nearest(name, self)}.{hint}")
 

@@ -214,7 +214,11 @@ class TrainStep:
         used = scale_used(self.loss_scale, scale_state)
         with outside_inference_mode(), self._stream or _NOTHING:
             take = self._minimize if self._needs_closure else self._descend
-            tried = take(group, scale_state, iteration, found)
+            try:
+                tried = take(group, scale_state, iteration, found)
+            except Exception as error:
+                error.add_note(f"In a step, on a batch of {in_words(group[0])}.{_hint(group)}")
+                raise
         if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
             for p in self.masters.of_all(found.parameters):
                 p.grad = None
@@ -383,11 +387,14 @@ def train_step(
     optimizer : str, callable or torch.optim.Optimizer
         A name such as ``"adam"`` (torch's defaults), a factory such as ``partial(torch.optim.SGD, lr=0.1)``, or an
         optimizer over the model's parameters (not with 16-bit parameters: the optimizer works on float32 copies then).
+        A factory is given a list in the order of ``model.named_parameters()``, with those copies in their places; what
+        it makes is ``state["optimizer_state"].optimizer``.
     objective : callable, optional
         An objective whose signature does not tell that it is one; then `loss` is None.
     loss_scale : str or LossScale
         ``"identity"``, ``"static"``, ``"dynamic"``, a `LossScale`, or an object with init, scale and unscale. All but
-        identity skip a step whose gradients are not finite.
+        identity skip a step whose gradients are not finite; batch norm has seen the batch all the same, as in plain
+        torch.
     policy : Policy, optional
         The dtypes of parameters, of the computation and of the prediction. Values that are written into 16-bit
         parameters between two steps are taken over, but for those written through ``.data`` in the middle of a run.
@@ -396,7 +403,8 @@ def train_step(
         decay and momentum. In the parameter's dtype, float32 for 16-bit parameters.
     accumulate : int
         A step takes a list of up to so many micro-batches; its gradient is the one of the joined batch. A function of
-        your own is taken to average over the batch; one that sums is a loss module with ``reduction="sum"``.
+        your own is taken to average over the batch; one that sums is a loss module with ``reduction="sum"``. Batch norm
+        sees each micro-batch by itself.
     clip : float or ("value", float), optional
         Clip what the optimizer gets by its norm, or each entry by value.
     strict : bool

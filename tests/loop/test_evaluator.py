@@ -85,7 +85,7 @@ def test_metrics_are_in_the_model_s_type():
         (lambda: gv.evaluator(scaled(), "l1").run([torch.zeros(2, 1)]), DataError, "pair"),
         (lambda: gv.evaluator(scaled(), "hubr"), LossError, "did you mean 'huber'"),
         (lambda: gv.evaluator(nn.Linear), ModelError, "the class Linear"),
-        (lambda: gv.evaluator(scaled(), loss="l1"), UnknownKeywordError, "known: loss_or_objective, model, objective"),
+        (lambda: gv.evaluator(scaled(), los="l1"), UnknownKeywordError, "did you mean 'loss'"),
         (lambda: gv.evaluator(scaled()).metric("accurcy"), MetricError, "did you mean 'accuracy'"),
         (lambda: gv.evaluator(scaled()).metric("accuracy", field=["y"]), UnknownKeywordError, "'fields'"),
         (

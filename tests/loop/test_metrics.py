@@ -177,3 +177,10 @@ def test_what_a_metric_returns_is_one_number():
 def test_an_unknown_field_is_named():
     with pytest.raises(MetricError, match="'y_hat'"):
         Metric("m", len, ("y_hat",))(StepState(y_pred=1))
+
+
+def test_a_metric_of_other_arguments_is_told_what_it_was_given():
+    metric = build_metric(lambda gradients: gradients.norm(), "norm", "running_average", None)
+    with pytest.raises(TypeError) as error:
+        metric(StepState(y_pred=torch.zeros(2), y_true=torch.zeros(2)))
+    assert 'given y_pred, y_true; for others write .metric(..., fields=["gradients"])' in error.value.__notes__[0]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import nn
@@ -57,10 +57,22 @@ def test_the_whole_gradient_is_scaled_to_the_norm():
     assert whole.norm().item() == 5
 
 
-@pytest.mark.parametrize("limit", [5.0, 5, 6.0, inf])
+@pytest.mark.parametrize("limit", [5.00001, 6, 6.0, inf])
 def test_a_norm_within_the_limit_leaves_the_very_same(limit):
     whole = grad([3.0, 0.0], [4.0])
     assert as_clip(limit)(whole) is whole
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**16), st.floats(0.01, 10))
+def test_the_factor_is_torch_s_to_the_bit(seed, limit):
+    torch.manual_seed(seed)
+    ours = grad(torch.randn(5).tolist(), torch.randn(3).tolist())
+    theirs = [nn.Parameter(torch.zeros_like(leaf)) for leaf in ours.values()]
+    for p, leaf in zip(theirs, ours.values(), strict=True):
+        p.grad = leaf.clone()
+    nn.utils.clip_grad_norm_(theirs, limit)
+    assert all(torch.equal(p.grad, leaf) for p, leaf in zip(theirs, as_clip(limit)(ours).values(), strict=True))
 
 
 @pytest.mark.case("C08")

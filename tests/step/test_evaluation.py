@@ -428,3 +428,25 @@ def test_several_losses_of_micro_batches_are_the_joined_batch_s():
         torch.testing.assert_close(state.loss, states[0].loss)
         for name, gradient in state.gradients.items():
             torch.testing.assert_close(gradient, states[0].gradients[name])
+
+
+def test_one_batch_where_a_list_is_wanted_is_told_to_be_one():
+    step = train_step(two_layers(), "mean_squared_error", SGD, accumulate=2)
+    for batch in ((X, Y), [X, Y]):
+        with pytest.raises(DataError, match=r"got one batch, of inputs \(2, 3\) float32.*: write \[batch\]"):
+            step.init(batch)
+
+
+def test_what_fails_in_a_step_names_its_batch_and_an_objective_s_form():
+    step = train_step(two_layers(), "mean_squared_error", SGD)
+    state = step.init((X, Y))
+    with pytest.raises(RuntimeError) as error:
+        step((torch.ones(2, 7), Y), state)
+    assert "In a step, on a batch of inputs (2, 7) float32; targets (2, 1) float32." in error.value.__notes__[-1]
+
+    def without_a_state(forward, model_state, inputs, targets):
+        return F.mse_loss(forward(inputs).prediction, targets), forward(inputs)
+
+    with pytest.raises(TypeError) as mistake:
+        train_step(two_layers(), without_a_state, SGD).init((X, Y))
+    assert any("output = forward(model_state, inputs)" in note for note in mistake.value.__notes__)
