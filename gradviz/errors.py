@@ -218,9 +218,14 @@ _PACKAGE = os.path.dirname(__file__) + os.sep
 def warn(message: str, category: type[GradvizWarning]) -> None:
     """Give a warning that points at the line outside gradviz that led to it, however deep inside it is given."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and _is_inside(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def _is_inside(filename: str) -> bool:
+    # torch's pytrees call back into gradviz for every leaf of a batch.
+    return filename.startswith(_PACKAGE) or filename.endswith(os.path.join("torch", "utils", "_pytree.py"))
 
 
 MOST_KNOWN = 24

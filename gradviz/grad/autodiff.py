@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, overload
@@ -149,24 +150,36 @@ def differentiate(value: Tensor, kind: Kind, parameters: Sequence[Tensor], *, cr
 
 
 def apart(gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """Gradients that share no memory: autograd gives one tensor for two parameters that were added, or of stride 0."""
-    with contextlib.suppress(TypeError, RuntimeError):  # one is None, or sparse and has no place
-        if len(set(map(Tensor.data_ptr, gradients))) == len(gradients) and all(map(Tensor.is_contiguous, gradients)):  # type: ignore[arg-type]
+    """Gradients that share no memory.
+
+    Autograd gives one tensor for two parameters that were added, parts of one for parameters that were put together,
+    and one of stride 0 for a parameter that was expanded.
+    """
+    with contextlib.suppress(AttributeError, RuntimeError, TypeError):  # one is None, or sparse and has no place
+        places, homes = set(map(Tensor.data_ptr, gradients)), set(_homes(gradients))  # type: ignore[arg-type]
+        if len(places) == len(homes) == len(gradients) and all(map(Tensor.is_contiguous, gradients)):  # type: ignore[arg-type]
             return gradients
-    given = [gradient for gradient in gradients if gradient is not None and gradient.layout is torch.strided]
-    places = set(map(Tensor.data_ptr, given))
-    if len(places) == len(given) and all(map(Tensor.is_contiguous, given)):
-        return gradients
+    given = [g for g in gradients if g is not None and g.layout is torch.strided and g.numel()]
+    home_of = dict(zip(map(id, given), _homes(given), strict=True))
     seen: set[int] = set()
     own = []
     for gradient in gradients:
-        if gradient is not None and gradient.layout is torch.strided and gradient.numel():
-            place = gradient.data_ptr()
-            if place in seen or 0 in gradient.stride():
+        if gradient is not None and id(gradient) in home_of:
+            memory = {gradient.data_ptr(), home_of[id(gradient)]}
+            if memory & seen or 0 in gradient.stride():
                 gradient = gradient.clone(memory_format=torch.contiguous_format)
-            seen.add(place)
+            seen |= memory
         own.append(gradient)
     return own
+
+
+_base = operator.attrgetter("_base")
+
+
+def _homes(tensors: Sequence[Tensor | None]) -> list[int]:
+    """Whose memory each tensor lies in: its own, or that of the one it is a view of."""
+    bases = list(map(_base, tensors))
+    return [id(tensor if base is None else base) for tensor, base in zip(tensors, bases, strict=True)]
 
 
 # What f reached ------------------------------------------------------------------------------------------------

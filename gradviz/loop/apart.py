@@ -49,12 +49,14 @@ class Apart:
             _move(self.model_state, module)
             yield
         finally:
-            if list(self.model_state.parameters) == list(module.parameters):
-                _move(module, self.model_state)
-            else:  # a handler has built something on
-                self.model_state = ModelState(_copied(self._module))
-            own.restore()
-            self._left = _frozen_in(self._module)
+            try:
+                if _tree(self.model_state) == _tree(module):
+                    _move(module, self.model_state)
+                else:  # a handler has built something on
+                    self.model_state = ModelState(_copied(self._module))
+            finally:
+                own.restore()
+                self._left = _frozen_in(self._module)
 
     def _follow(self) -> None:
         """Freeze and unfreeze in the copy what was frozen and unfrozen in the module since the last run."""
@@ -75,6 +77,10 @@ def _frozen_in(module: nn.Module) -> list[tuple[dict[str, bool], str | None]]:
         ({name: p.requires_grad for name, p in child._parameters.items() if p is not None}, asked(child))
         for child in module.modules()
     ]
+
+
+def _tree(state: ModelState) -> list[str]:
+    return [name for name, _ in state.module.named_modules()] + list(state.parameters)
 
 
 def _copied(module: nn.Module) -> nn.Module:

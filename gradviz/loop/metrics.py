@@ -129,19 +129,19 @@ class Running:
     lost: float = 0.0
 
     def add(self, value: float, weight: float) -> None:
-        """Take in one batch's value."""
+        """Take in one batch's value; of weight 0, as a mean over nothing, it is seen and no part of the others'."""
         self.latest = value
-        if math.isfinite(value):
+        if not math.isfinite(value):
+            self.nonfinite += 1
+            self.lost += value if weight else 0.0
+        elif weight:
             self.total += value * weight
             self.weight += weight
-        else:
-            self.nonfinite += 1
-            self.lost += value
 
     @property
     def complete(self) -> float:
         """Of all values: NaN or infinite if one of them is."""
-        return self.lost if self.nonfinite else self.value
+        return self.value if math.isfinite(self.lost) else self.lost
 
     @property
     def value(self) -> float:
@@ -168,7 +168,7 @@ class RunningSum(Running):
 
     def add(self, value: float, weight: float) -> None:
         """Take in one batch's value, once whatever its weight."""
-        super().add(value, 1)
+        super().add(value, 1 if weight else 0)
 
     @property
     def value(self) -> float:
@@ -230,9 +230,8 @@ class Metric:
         fields = [state[name] for name in self.fields]
         n_parts = next((len(value) for value in fields if isinstance(value, Parts)), 0)
         if not n_parts:
-            number, weight = self._number(fields), self.weight(state)
-            if weight:  # a mean over nothing is NaN, and no part of the others'
-                self.running.add(number, weight)
+            number = self._number(fields)
+            self.running.add(number, self.weight(state))
             return number
         # Micro-batches that do not fit together: one by one, and together as over an epoch.
         batch = self.accumulator()

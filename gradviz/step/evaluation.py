@@ -22,7 +22,7 @@ from gradviz.grad.leaves import Kind
 from gradviz.step.batch import Batch, map_leaves, tensors_of
 from gradviz.step.fixed_point import FixedPoint
 from gradviz.step.gradients import Gradients, GradientTaker, RunningTotal, are_dense
-from gradviz.step.loss_scale import LossScale, ScalesLoss, all_finite, scale_used, unscale_in_place
+from gradviz.step.loss_scale import ScalesLoss, all_finite, is_built_in, scale_used, unscale_in_place
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState
@@ -142,7 +142,7 @@ class Differentiator:
 
     def _scaled(self, loss: Tensor, state: Any) -> Tensor:
         scaled: Tensor = self._loss_scale.scale(loss, state)
-        if isinstance(self._loss_scale, LossScale):
+        if is_built_in(self._loss_scale):
             return scaled
         if not isinstance(scaled, Tensor) or scaled.ndim or not scaled.requires_grad:
             raise LossScaleError(
@@ -175,10 +175,10 @@ class Differentiator:
         """The gradient of the loss itself, the scale's next state, and whether the step is to be taken."""
         scale = self._loss_scale
         finite = None
-        if isinstance(scale, LossScale) and self.may_skip and are_dense(total):
+        if is_built_in(scale) and self.may_skip and are_dense(total):
             finite = unscale_in_place(total, scale_used(scale, state))
         gradient = Grad._from(self._in_optimizer(found.kind), self._masters.of_all(found.parameters), total)
-        if not isinstance(scale, LossScale):
+        if not is_built_in(scale):
             unscaled, state = _pair(scale.unscale(gradient, state))
             unscaled = _as_given(unscaled, gradient)
             return unscaled, state, not self.may_skip or all_finite(unscaled)

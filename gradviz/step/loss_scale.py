@@ -12,7 +12,7 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor
@@ -245,6 +245,11 @@ def _why_none(value: Any, missing: list[str]) -> str:
     return "" if len(missing) == 3 else f" without {' and '.join(missing)}"
 
 
+def is_built_in(loss_scale: Any) -> TypeGuard[LossScale]:
+    """Whether a loss scale is one of gradviz's own, whose factor can be taken out in place."""
+    return isinstance(loss_scale, _Identity | _Static) and type(loss_scale).__module__ == __name__
+
+
 def scale_used(loss_scale: ScalesLoss, state: Any) -> float:
     """What a loss of 1 becomes.
 
@@ -254,10 +259,8 @@ def scale_used(loss_scale: ScalesLoss, state: Any) -> float:
     >>> scale_used(loss_scale, loss_scale.init())
     32768.0
     """
-    if isinstance(loss_scale, _Identity):
-        return 1.0
-    if isinstance(loss_scale, _Static):
-        return float(state["loss_scale"])
+    if is_built_in(loss_scale):
+        return float(state["loss_scale"]) if "loss_scale" in state else 1.0
     return float(loss_scale.scale(torch.ones(()), state))
 
 

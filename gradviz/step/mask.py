@@ -63,7 +63,8 @@ class Mask:
         ModelError
             If DDP would not reduce what was unfrozen.
         """
-        if found.kind is self._kind and stillness.changes() == self._stillness:
+        if stillness.changes() == self._stillness and (found.kind is self._kind or self._is_as_before(found)):
+            self._kind = found.kind
             return False
         is_first, parameters = self._kind is None, found.leaves.parameters
         trained = {name: p.requires_grad for name, p in parameters.items()}
@@ -81,6 +82,7 @@ class Mask:
             self._unfrozen += unfrozen + self._buffers_of(self._still - still, changed)
             self._frozen += [name for name in changed if not trained[name]]
             self._frozen += self._buffers_of(still - self._still, changed)
+        self._drop_gradients_of_others(parameters)
         self._kind, self._stillness = found.kind, stillness.changes()
         self._parameters, self._trained, self._still = dict(parameters), trained, still
         return True
@@ -103,6 +105,22 @@ class Mask:
             if child in modules and not any(path + name in changed for name in child._parameters):
                 names |= dict.fromkeys(path + name for name, buffer in child._buffers.items() if buffer is not None)
         return list(names)
+
+    def _is_as_before(self, found: Found) -> bool:
+        """Whether a model that was looked at anew, since many others were in between, is what it was."""
+        kind, before = found.kind, self._kind
+        if before is None or kind != before or (kind.dtypes, kind.buffers) != (before.dtypes, before.buffers):
+            return False
+        pairs = zip(found.leaves.parameters.values(), self._parameters.values(), strict=False)
+        return len(found.leaves.parameters) == len(self._parameters) and all(p is q for p, q in pairs)
+
+    def _drop_gradients_of_others(self, parameters: dict[str, nn.Parameter]) -> None:
+        """What has left the model, and the optimizer still holds, is not moved by the last gradient it had."""
+        known = {id(self._masters.of(p)) for p in parameters.values()}
+        for group in self._optimizer.param_groups:
+            for p in group["params"]:
+                if id(p) not in known:
+                    p.grad = None
 
     def _check_held(self, parameters: dict[str, nn.Parameter]) -> None:
         """Refuse parameters that have taken the places of those that the optimizer holds: they would never train."""

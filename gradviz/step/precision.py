@@ -18,6 +18,7 @@ from gradviz.errors import PolicyError
 from gradviz.grad.leaves import Leaves, leaves_of
 from gradviz.step.batch import call, is_several, map_leaves
 from gradviz.step.policy import FLOATING, HALF, Place, Policy, brief, check_patterns, covers, own_dtype, places_in
+from gradviz.step.tensors import equal
 
 
 class _Holder(NamedTuple):
@@ -252,7 +253,18 @@ class Precision:
         prediction = _call_with(module, swapped, inputs, tie_weights=False)
         for buffer in moving:
             buffer.settle(swapped, tensors)
+        for holder in self._holders(module):
+            for p in holder.module._parameters.values():
+                if p is not None and id(p) in casts and casts[id(p)]._version:
+                    _take_over(casts[id(p)], p)
         return prediction
+
+
+def _take_over(cast: Tensor, p: Tensor) -> None:
+    """What a pass wrote into the cast of a parameter, to hold its norm say; the other entries keep their digits."""
+    with torch.no_grad():
+        unwritten = cast == p.to(cast.dtype)
+        p.copy_(torch.where(unwritten, p, cast.to(p.dtype)))
 
 
 class _Moving(NamedTuple):
@@ -267,7 +279,7 @@ class _Moving(NamedTuple):
         """Put back what the pass made of it, in the buffer's own dtype."""
         source, after = self.source, swapped[self.holder.actual_path + self.name]
         # By value: batch norm moves its statistics without counting a version. One that has not moved keeps its digits.
-        if after is source or (after.shape == source.shape and torch.equal(after, source.to(after.dtype))):
+        if after is source or (after.shape == source.shape and equal(after, source.to(after.dtype))):
             return
         if tensors is not None and self.given:
             tensors.update(dict.fromkeys(self.given, after.to(source.dtype)))

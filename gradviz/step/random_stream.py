@@ -44,6 +44,7 @@ class RandomStream(contextlib.AbstractContextManager[None]):
     def __exit__(self, *error: Any) -> None:
         self._states = [generator.get_state() for generator in self._generators()]
         self._outside.__exit__(*error)
+        self._outside = None
 
     def _generators(self) -> list[torch.Generator]:
         return [torch.default_generator, *(torch.cuda.default_generators[device] for device in self._devices)]

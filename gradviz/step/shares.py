@@ -18,6 +18,7 @@ from gradviz.step.batch import Batch, Parts, batch_size
 from gradviz.step.objective import Objective, WeightedSum, WrappedLoss
 
 _OVER_TARGETS = (F.cross_entropy, F.nll_loss)
+_FORWARDS = (nn.CrossEntropyLoss.forward, nn.NLLLoss.forward)
 
 
 def shared(objective: Objective, group: Sequence[Batch]) -> list[tuple[Objective, float]]:
@@ -80,7 +81,8 @@ def counted(objective: Objective | None, prediction: Any, targets: Any) -> float
 
 def _is_over_targets(loss: Any, targets: Any) -> bool:
     function = loss.func if isinstance(loss, partial) else loss
-    over_targets = function in _OVER_TARGETS or isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
+    # By its forward: a subclass may average otherwise.
+    over_targets = function in _OVER_TARGETS or getattr(type(loss), "forward", None) in _FORWARDS
     return over_targets and isinstance(targets, Tensor) and not targets.is_floating_point()
 
 

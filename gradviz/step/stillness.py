@@ -100,6 +100,8 @@ class TrainingMode(contextlib.AbstractContextManager["TrainingMode"]):
 
     def set(self) -> None:
         """Set all flags: somebody has frozen or unfrozen a part, or is done with an evaluation."""
+        if self._module.training:  # a part that was put into eval mode since stays there
+            self._kept += [c for c in self._module.modules() if not (c.training or c in self._still or c in self._kept)]
         self._module.train()  # the module's own train(), which may hold parts of it in eval mode
         self._still = [*self._kept, *held_still(self._module)]
         for child in self._still:

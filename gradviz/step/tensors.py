@@ -29,6 +29,13 @@ def own(leaf: Any) -> Any:
 def write(value: Tensor, tensor: Tensor) -> None:
     """Write a value into a tensor, if it has another."""
     # By value: batch norm moves its statistics without counting a version, and an expanded constant refuses a copy.
-    if value is not tensor and not torch.equal(value, tensor):
+    if value is not tensor and not equal(value, tensor):
         with torch.no_grad():
             tensor.copy_(value)
+
+
+def equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same values, sparse ones too."""
+    if one.layout is not torch.strided or other.layout is not torch.strided:
+        one, other = one.to_dense(), other.to_dense()
+    return torch.equal(one, other)

@@ -140,6 +140,7 @@ class TrainStep:
             If the batch is no pair, nothing is trainable, or the objective returns no differentiable scalar.
         """
         check_trainable(self.model)
+        self.masters.refresh(thorough=True)  # weights are often initialised through .data
         group = self._group(batch, Found.of(self.model))
         try:
             try:
@@ -268,6 +269,7 @@ class TrainStep:
         """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
         with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode():
             tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
+        self.masters.refresh()  # a forward pass may write into parameters, to hold their norm say
         self._show(tried.gradient)
         if tried.is_finite:
             self._hand_over(tried.gradient, found)

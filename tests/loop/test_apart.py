@@ -374,3 +374,14 @@ def test_a_freeze_of_the_user_s_model_between_two_runs_holds_in_what_is_trained_
     gv.ModelState(model).unfreeze()
     state = loop.run(data, in_place=False, display=None)
     assert not torch.equal(state.step_state["model_state"]["0.weight"], after["0.weight"])
+
+
+def test_a_module_without_parameters_that_a_handler_adds_leaves_the_user_s_model_as_it_was():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 2))
+    before = copy.deepcopy(model.state_dict())
+    loop = gv.trainer(model, "cross_entropy", "sgd")
+    loop.handle_event("started", lambda state: setattr(model, "probe", nn.Identity()))
+    state = loop.run([(torch.randn(4, 3), torch.randint(0, 2, (4,)))] * 2, in_place=False, display=None)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not torch.equal(state.step_state["model_state"]["0.weight"], before["0.weight"])

@@ -177,4 +177,5 @@ def test_a_loss_that_ignores_targets_is_the_mean_over_those_it_does_not(weight):
     assert metrics["loss"] == pytest.approx(whole)
     assert metrics["validation_loss"] == pytest.approx(whole)
     assert np.isnan(loop.history.metrics["loss"].iloc[-1])
+    assert loop.history.epochs["nonfinite"].tolist() == [1]
     assert np.isnan(gv.evaluator(model, loss).run(data[2:]).metrics["loss"])

@@ -477,3 +477,55 @@ def test_processes_agree_whatever_ddp_is_told_of_the_graph(tmp_path):
         for rank in range(2)
     ]
     assert [process.communicate(timeout=120)[0].strip() for process in processes] == ["agreed", "agreed"]
+
+
+# Memory that gradients share --------------------------------------------------------------------------------------
+
+
+class PutTogether(nn.Module):
+    """Parameters whose gradients are parts of one tensor, beside one that has the whole of it."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.dim = dim
+        self.w = nn.Parameter(torch.randn(2, 3))
+        parts = ((2, 1), (2, 2)) if dim else ((1, 3), (1, 3))
+        self.a, self.b = (nn.Parameter(torch.randn(*shape)) for shape in parts)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.w + torch.cat([self.a, self.b], self.dim))
+
+
+class OnePart(PutTogether):
+    """All of them contiguous, and no two that begin at one place."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        del self.a
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.w + torch.cat([torch.ones(1, 3), self.b]))
+
+
+@pytest.mark.parametrize("make", [lambda: PutTogether(0), lambda: PutTogether(1), OnePart])
+@pytest.mark.parametrize("options", [{"loss_scale": "static"}, {"loss_scale": "dynamic"}, {"accumulate": 2}, {}])
+def test_gradients_that_overlap_in_memory_are_scaled_and_added_once(make, options):
+    torch.manual_seed(1)
+    x, y, ours, theirs = torch.randn(4, 3), torch.randn(4, 2), make(), make()
+    optimizers = [
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, foreach=True)
+        for model in (ours, theirs)
+    ]
+    step = train_step(ours, "mean_squared_error", optimizers[0], keep_gradients=True, **options)
+    group = [(x[:2], y[:2]), (x[2:], y[2:])] if "accumulate" in options else (x, y)
+    state = step.init(group)
+    for _ in range(3):
+        state = step(group, state)
+        optimizers[1].zero_grad()
+        F.mse_loss(theirs(x), y).backward()
+        for name, p in theirs.named_parameters():
+            torch.testing.assert_close(state.gradients[name], p.grad, rtol=1e-5, atol=1e-6)
+        optimizers[1].step()
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)

@@ -146,3 +146,13 @@ def test_a_micro_batch_where_no_loss_counts_has_no_share():
         as_objective([("cross_entropy", 1.0), ("cross_entropy", 1.0)]), [Batch(None, (none, one)), group[1]]
     ) == [1.0, 1.0]
     assert shares(as_objective([("cross_entropy", 1.0)]), [Batch(None, (none,)), Batch(None, (one,))]) == [0.0, 1.0]
+
+
+class Focal(nn.CrossEntropyLoss):
+    def forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(prediction, targets, reduction="none").square().mean()
+
+
+def test_a_subclass_with_a_forward_of_its_own_counts_examples():
+    parts = [(torch.randn(3, 2), torch.tensor([0, -100, -100])), (torch.randn(1, 2), torch.tensor([1]))]
+    assert shares(as_objective(Focal()), [Batch(*part) for part in parts]) == [0.75, 0.25]

@@ -805,3 +805,130 @@ def test_a_state_that_an_optimizer_has_begun_holds_over_a_skipped_step():
         state = step(batch, state)
     assert keys == [["first", "m"]] * 3
     assert not step.report.skipped
+
+
+def test_weights_initialised_through_data_before_the_first_step_are_taken_over_in_16_bits():
+    model = nn.Linear(3, 2)
+    step = train_step(model, "cross_entropy", partial(torch.optim.SGD, lr=1e-4), policy=gv.Policy(params="bfloat16"))
+    model.weight.data.fill_(5.0)
+    step(batch(), step.init(batch()))
+    assert model.weight.float().mean().item() == pytest.approx(5, abs=0.05)
+
+
+@pytest.mark.parametrize("policy", [None, gv.Policy(params="bfloat16"), gv.Policy(compute="bfloat16")])
+def test_what_a_forward_pass_writes_into_its_parameters_stays(policy):
+    class Bounded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.table = nn.Linear(3, 2), nn.Embedding(5, 3, max_norm=0.5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.linear.weight.clamp_(-0.05, 0.05)
+            return self.linear(x + self.table(torch.arange(5)).mean(0))
+
+    torch.manual_seed(0)
+    model = Bounded()
+    step = train_step(model, "cross_entropy", partial(torch.optim.SGD, lr=1e-4), policy=policy)
+    state = step.init(batch())
+    for _ in range(3):
+        state = step(batch(), state)
+    assert model.linear.weight.abs().max() < 0.052
+    assert model.table.weight.float().norm(dim=1).max() < 0.52
+
+
+def test_what_has_left_the_model_is_not_moved_by_its_last_gradient():
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(3, 2), nn.Linear(3, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return sum(head(x) for head in self.children())
+
+    model = Heads()
+    head = model.two
+    step = train_step(model, "cross_entropy", torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    state = step(batch(), step.init(batch()))
+    del model.two
+    before = copy.deepcopy(head.state_dict())
+    for _ in range(2):
+        state = step(batch(), state)
+    assert all(torch.equal(value, before[name]) for name, value in head.state_dict().items())
+
+
+def test_types_are_held_however_many_models_are_in_use():
+    steps = [train_step(net(), "cross_entropy", "sgd") for _ in range(6)]
+    states = [step.init(batch()) for step in steps]
+    for _ in range(2):
+        states = [step(batch(), state) for step, state in zip(steps, states, strict=True)]
+    steps[0].model[1].num_batches_tracked = torch.tensor(0, dtype=torch.int32)
+    with pytest.raises(StateTypeError, match=r"1\.num_batches_tracked'\] became int32"):
+        steps[0](batch(), states[0])
+
+
+def test_a_registered_sparse_buffer_is_no_hindrance():
+    for layout in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr):
+
+        class Graph(nn.Module):
+            def __init__(self, layout=layout) -> None:
+                super().__init__()
+                self.linear = nn.Linear(3, 2)
+                self.register_buffer("adjacency", layout(torch.eye(16)))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.adjacency @ self.linear(x)
+
+        def objective(forward, model_state, inputs, targets):
+            outputs = forward(model_state, inputs), forward(model_state, inputs)
+            return F.cross_entropy(outputs[1].prediction, targets), outputs[1]
+
+        for loss in ("cross_entropy", objective):
+            step = train_step(Graph(), loss, "sgd")
+            assert step(batch(), step.init(batch())).loss.isfinite()
+
+
+class Falling(gv.LossScale):
+    """A loss scale of one's own that halves at every step."""
+
+    def init(self):
+        return {"scale": torch.tensor(1024.0)}
+
+    def scale(self, value, state):
+        return value * state["scale"]
+
+    def unscaled(self, gradients, state, finite):
+        return gradients / state["scale"], {"scale": state["scale"] / 2}
+
+
+def test_a_loss_scale_derived_from_ours_goes_its_own_way():
+    model, data = one_weight(0.8)
+    step = train_step(model, "mean_squared_error", "sgd", loss_scale=Falling(), keep_gradients=True)
+    state, used = step.init(data), []
+    for _ in range(3):
+        state = step(data, state)
+        used.append(step.report.loss_scale)
+    assert used == [1024, 512, 256]
+    assert state.gradients["weight"].item() == pytest.approx(5 * 0.8, rel=0.1)
+
+
+def test_a_part_put_into_eval_mode_on_the_way_stays_there_over_a_freeze():
+    model, data = net(), batch()
+    step = train_step(model, "cross_entropy", "sgd")
+    state = step.init(data)
+    with step.training():
+        state = step(data, state)
+        model[1].eval()
+        gv.ModelState(model).freeze("0")
+        before = model[1].running_mean.clone()
+        step(data, state)
+        assert not model[1].training
+    assert torch.equal(model[1].running_mean, before)
+
+
+def test_a_step_with_a_stream_of_its_own_can_be_copied():
+    step = train_step(net(), "cross_entropy", "sgd", seed=3)
+    state = step(batch(), step.init(batch()))
+    twin = copy.deepcopy((step, state))
+    a, b = step(batch(), state), twin[0](batch(), twin[1])
+    assert a.loss == b.loss
