@@ -867,6 +867,7 @@ def test_types_are_held_however_many_models_are_in_use():
         steps[0](batch(), states[0])
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 def test_a_registered_sparse_buffer_is_no_hindrance():
     for layout in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr):
 
