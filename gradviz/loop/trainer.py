@@ -9,9 +9,9 @@ from torch import nn
 from gradviz.errors import names_nearest_keyword
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
-from gradviz.step.objective import Objective, as_objective
+from gradviz.step.objective import Objective
 from gradviz.step.policy import Policy
-from gradviz.step.train_step import TrainStep
+from gradviz.step.train_step import train_step
 
 
 @names_nearest_keyword
@@ -65,10 +65,11 @@ def trainer(
     """
     if on_error not in ("raise", "warn"):
         raise ValueError(f'on_error is "raise" or "warn"; got {on_error!r}.')
-    step = TrainStep(
+    step = train_step(
         model,
-        as_objective(loss, objective),
+        loss,
         optimizer,
+        objective=objective,
         loss_scale=loss_scale,
         policy=policy,
         keep_gradients=keep_gradients,

@@ -72,20 +72,12 @@ class Differentiator:
         self._masters = masters
         self._loss_scale = loss_scale
         self._kinds: tuple[Kind, Kind] | None = None
-        self._keeps = keeps or self.may_skip  # a scale is taken out in place
-        self.taking = GradientTaker(masters, keeps=self._keeps)
+        self.taker = GradientTaker(masters, keeps=keeps or self.may_skip)  # a scale is taken out in place
 
     @property
     def may_skip(self) -> bool:
         """Whether a step with gradients that are not finite is skipped; an object of the user's own skips too."""
         return bool(getattr(self._loss_scale, "skips_nonfinite", True))
-
-    def try_out(self, group: Sequence[Batch], found: Found, model_state: ModelState) -> Evaluation:
-        """A trial: what follows has to be undone by the caller."""
-        reentrant = self.taking.reentrant
-        self.taking = GradientTaker(self._masters, keeps=self._keeps)
-        self.taking.reentrant = reentrant
-        return self(group, self._loss_scale.init(), found, model_state, is_trial=True)
 
     def __call__(
         self,
@@ -98,7 +90,7 @@ class Differentiator:
         *,
         is_trial: bool = False,
     ) -> Evaluation:
-        """The loss and the gradients of the micro-batches as of one batch.
+        """The loss and the gradients of the micro-batches as of one batch; what a trial does, the caller has to undo.
 
         Raises
         ------
@@ -109,7 +101,7 @@ class Differentiator:
         """
         losses: list[Tensor] = []
         seen: list[dict[str, Any]] = []
-        gradients = self.taking.begin(found, is_trial=is_trial)
+        gradients = self.taker.begin(found, is_trial=is_trial)
         for batch, (objective, share) in zip(group, shared(self._objective, group), strict=True):
             if expected is not None:
                 expected.check_batch({"y_true": batch.targets}, iteration)
@@ -124,12 +116,13 @@ class Differentiator:
                 loss, output = checked(result, objective)
                 forward.check(output)
                 prediction = map_leaves(own, output.prediction)
-                seen.append({"y_true": batch.targets, "y_pred": prediction, "loss": own(loss)})
+                came = {"y_pred": prediction, "loss": own(loss)}
+                seen.append({"y_true": batch.targets, **came})
                 if expected is not None:
-                    expected.check_batch(seen[-1], iteration)
+                    expected.check_batch(came, iteration)
                 if share:
                     part = loss if share == 1 else loss * share
-                    losses.append(seen[-1]["loss"] if share == 1 else part.detach())
+                    losses.append(came["loss"] if share == 1 else part.detach())
                     self._add(gradients, self._scaled(part, scale_state), batch)
                 elif found.leaves.wrapper is not None:
                     # Nothing of it counts, and its loss is a mean over nothing, NaN. The other processes wait for it.

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gradviz.errors import ModelError, NothingReachedError
 from gradviz.grad.autodiff import REENTRANT, apart, has_reentrant, nodes
+from gradviz.grad.norms import whole
 from gradviz.step.batch import tensors_of
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
@@ -75,6 +76,8 @@ class GradientTaker:
         for p in found.leaves.parameters.values():
             p.grad = None
         self.masters.drop_gradients()
+        if is_trial:
+            self._unused = None  # to look at the graph anew
         goes_around = found.leaves.wrapper is not None or any(map(_hooks, found.parameters))
         if self.reentrant or found.leaves.wrapper in _SHARDED or (goes_around and not is_trial):
             return _ByBackward(self, found)
@@ -91,8 +94,8 @@ class GradientTaker:
 
 
 class _ByGrad:
-    def __init__(self, taking: GradientTaker, found: Found) -> None:
-        self._taking = taking
+    def __init__(self, taker: GradientTaker, found: Found) -> None:
+        self._taker = taker
         self._found = found
         self._total: Gradients | None = None
 
@@ -104,10 +107,10 @@ class _ByGrad:
             if "use_reentrant=True" in str(error):
                 raise ReentrantCheckpoint(REENTRANT) from error
             raise
-        self._taking.look_for_hidden(loss, gradients, self._found)
-        if self._taking.keeps:
+        self._taker.look_for_hidden(loss, gradients, self._found)
+        if self._taker.keeps:
             gradients = self._of_their_own(gradients, batch)
-        taken = self._taking.masters.widened(parameters, list(apart(gradients)))
+        taken = self._taker.masters.widened(parameters, list(apart(gradients)))
         self._total = taken if self._total is None else _sum(self._total, taken)
 
     def total(self) -> Gradients:
@@ -120,18 +123,18 @@ class _ByGrad:
         """
         given = [gradient for gradient in gradients if gradient is not None]
         # Held by the tuple, by the list and by the call itself.
-        if max(map(sys.getrefcount, given), default=0) > 3 or max(map(_use_count, given), default=0) > 1:
-            return [gradient if gradient is None else gradient.clone() for gradient in gradients]
-        others = [*self._found.parameters, *(buffer for _, buffer in self._found.leaves.named_buffers())]
-        others += batch if set(map(type, batch)) == {Tensor} else tensors_of(batch)
-        if _places(others).isdisjoint(_places(given)):
-            return gradients
-        return [gradient if gradient is None else gradient.clone() for gradient in gradients]
+        is_held = max(map(sys.getrefcount, given), default=0) > 3 or max(map(_use_count, given), default=0) > 1
+        if not is_held:
+            others = [*self._found.parameters, *(buffer for _, buffer in self._found.leaves.named_buffers())]
+            others += batch if set(map(type, batch)) == {Tensor} else tensors_of(batch)
+            if _places(others).isdisjoint(_places(given)):
+                return gradients
+        return _cloned(gradients)
 
 
 class _ByBackward:
-    def __init__(self, taking: GradientTaker, found: Found) -> None:
-        self._taking = taking
+    def __init__(self, taker: GradientTaker, found: Found) -> None:
+        self._taker = taker
         self._found = found
         self._so_far: Gradients = [None] * len(found.parameters)
 
@@ -141,7 +144,7 @@ class _ByBackward:
         for p, gradient in zip(parameters, self._so_far, strict=True):
             p.grad = gradient
         with gradients_kept(batch):
-            if self._taking.reentrant or leaves.wrapper in _SHARDED:
+            if self._taker.reentrant or leaves.wrapper in _SHARDED:
                 torch.autograd.backward(loss)  # neither goes with inputs=
             else:
                 torch.autograd.backward(loss, inputs=list(parameters))
@@ -156,10 +159,14 @@ class _ByBackward:
 
     def total(self) -> Gradients:
         taken = self._so_far
-        if self._taking.keeps and self._found.leaves.wrapper is not None:
+        if self._taker.keeps and self._found.leaves.wrapper is not None:
             # DDP may have them as views of a bucket, which the next backward writes into.
-            taken = [gradient if gradient is None else gradient.clone() for gradient in taken]
-        return self._taking.masters.widened(self._found.parameters, taken)
+            taken = _cloned(taken)
+        return self._taker.masters.widened(self._found.parameters, taken)
+
+
+def _cloned(gradients: Sequence[Tensor | None]) -> Gradients:
+    return [gradient if gradient is None else gradient.clone() for gradient in gradients]
 
 
 _use_count = Tensor._use_count  # type: ignore[attr-defined]
@@ -168,13 +175,12 @@ _use_count = Tensor._use_count  # type: ignore[attr-defined]
 def are_dense(gradients: Sequence[Tensor | None]) -> TypeGuard[list[Tensor]]:
     """Whether none is missing, sparse or otherwise than torch's own loops over many tensors want it."""
     try:
-        return set(map(_layout, gradients)) == {torch.strided} and _UNSHARDED.issuperset(map(type, gradients))
+        return set(map(_layout, gradients)) == {torch.strided} and whole(gradients) is gradients  # type: ignore[arg-type]
     except AttributeError:  # None, where no path led to a parameter
         return False
 
 
 _layout = operator.attrgetter("layout")
-_UNSHARDED = {Tensor}
 
 
 def _places(tensors: Sequence[Tensor]) -> set[int]:

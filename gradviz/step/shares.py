@@ -55,7 +55,7 @@ def _fits(targets: Any, loss: WeightedSum) -> bool:
 def _shares(loss: Any, group: Sequence[Batch]) -> list[float]:
     if _option(loss, "reduction") == "sum":
         return [1.0] * len(group)
-    counts = [_count(loss, batch) for batch in group]
+    counts = [_count(loss, batch.targets, batch.targets, batch.inputs) for batch in group]
     total = sum(counts)
     # Where nothing counts, as in a group whose every target is ignored, the loss itself shall say so.
     return [count / total for count in counts] if total else [1 / len(group)] * len(group)
@@ -74,22 +74,16 @@ def counted(objective: Objective | None, prediction: Any, targets: Any) -> float
         return sum(counted(objective, p, t) for p, t in zip(predictions, targets, strict=True))
     loss = objective.loss if isinstance(objective, WrappedLoss) else None
     # Predictions first: they have an example a row where targets may be anything.
-    return (
-        _count(loss, Batch(prediction, targets)) if _is_over_targets(loss, targets) else batch_size(prediction, targets)
-    )
+    return _count(loss, targets, prediction, targets)
 
 
-def _is_over_targets(loss: Any, targets: Any) -> bool:
+def _count(loss: Any, targets: Any, *examples: Any) -> float:
+    """The targets that a loss averages over, or the number of `examples`."""
     function = loss.func if isinstance(loss, partial) else loss
     # By its forward: a subclass may average otherwise.
     over_targets = function in _OVER_TARGETS or getattr(type(loss), "forward", None) in _FORWARDS
-    return over_targets and isinstance(targets, Tensor) and not targets.is_floating_point()
-
-
-def _count(loss: Any, batch: Batch) -> float:
-    targets = batch.targets
-    if not _is_over_targets(loss, targets):
-        return batch_size(targets, batch.inputs)
+    if not over_targets or not isinstance(targets, Tensor) or targets.is_floating_point():
+        return batch_size(*examples)
     ignored = _option(loss, "ignore_index")
     kept = targets != (-100 if ignored is None else ignored)
     weight = _option(loss, "weight")

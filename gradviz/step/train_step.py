@@ -146,7 +146,7 @@ class TrainStep:
             try:
                 return self._try_out(group)
             except ReentrantCheckpoint:
-                self._evaluate.taking.reentrant = True
+                self._evaluate.taker.reentrant = True
                 return self._try_out(group)
         except Exception as error:
             error.add_note(f"In a trial step, before anything moved, on a batch of {in_words(group[0])}.{_hint(group)}")
@@ -166,7 +166,7 @@ class TrainStep:
             self._in_training_mode(),
             without_hooks(found.parameters),
         ):
-            tried = self._evaluate.try_out(group, found, ModelState(inside))
+            tried = self._evaluate(group, self.loss_scale.init(), found, ModelState(inside), is_trial=True)
             gradient = tried.gradient
             if len(gradient.unused) == len(gradient):
                 raise LossError("The loss reaches none of the trainable parameters.")

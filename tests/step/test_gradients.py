@@ -212,16 +212,19 @@ print("agreed")
 """
 
 
-def test_two_processes_see_the_gradient_of_both_their_batches(tmp_path):
-    store = str(tmp_path / "store")
+def said_by_two_processes(script: str, store: str) -> list[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", TWO_PROCESSES, str(rank), store], stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, "-c", script, str(rank), store], stdout=subprocess.PIPE, text=True, env=environment
         )
         for rank in range(2)
     ]
-    assert [process.communicate(timeout=120)[0].strip() for process in processes] == ["agreed", "agreed"]
+    return [process.communicate(timeout=120)[0].strip() for process in processes]
+
+
+def test_two_processes_see_the_gradient_of_both_their_batches(tmp_path):
+    assert said_by_two_processes(TWO_PROCESSES, str(tmp_path / "store")) == ["agreed", "agreed"]
 
 
 # What a look at the graph has to find -----------------------------------------------------------------------------
@@ -468,15 +471,7 @@ print("agreed")
 
 
 def test_processes_agree_whatever_ddp_is_told_of_the_graph(tmp_path):
-    store = str(tmp_path / "store")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANKS_AGREE, str(rank), store], stdout=subprocess.PIPE, text=True, env=environment
-        )
-        for rank in range(2)
-    ]
-    assert [process.communicate(timeout=120)[0].strip() for process in processes] == ["agreed", "agreed"]
+    assert said_by_two_processes(RANKS_AGREE, str(tmp_path / "store")) == ["agreed", "agreed"]
 
 
 # Memory that gradients share --------------------------------------------------------------------------------------
