@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,13 @@ from torch import Tensor
 from gradviz.errors import RecordingWarning, warn
 from gradviz.grad.algebra import Grad
 from gradviz.grad.leaves import Leaves, leaves_of
-from gradviz.grad.statistics import STATISTICS, statistics
+from gradviz.grad.statistics import STATISTICS, norms, statistics
 from gradviz.history.history import History, Parameter
 from gradviz.history.rows import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, UNUSED
 from gradviz.step.train_step import TrainStep
+
+Record = Literal["all", "norms"] | None
+"""What is recorded of each gradient: every statistic, its norm, or nothing."""
 
 
 class Recorder:
@@ -23,12 +26,14 @@ class Recorder:
 
     `observe` is called with the gradients while they are still warm; `commit` writes the row once the iteration is
     done. An iteration that is broken off leaves no row. Our own failure never breaks a training step: it warns once,
-    and the row says ``not_recorded``.
+    and the row says ``not_recorded``. With ``record=None`` every row does, and the step is not even watched.
     """
 
-    def __init__(self, step: TrainStep, history: History) -> None:
+    def __init__(self, step: TrainStep, history: History, record: Record = "all") -> None:
         self.history = history
         self._step = step
+        self._statistics = norms if record == "norms" else statistics
+        self._watches = record is not None
         self._pending: tuple[NDArray[np.float64], NDArray[np.uint8]] | None = None
         self._leaves: Leaves | None = None
         self._parameters: list[str] = []
@@ -36,7 +41,8 @@ class Recorder:
         self._states: dict[str, int] = {}
         self._optimized: Set[str] = frozenset()
         self._warned = False
-        step.observe = self.observe
+        if self._watches:
+            step.observe = self.observe
 
     def begin(self) -> None:
         """Look at the model anew: shapes and dtypes may have changed between runs."""
@@ -54,6 +60,8 @@ class Recorder:
         """Write the row of a finished iteration, and what was frozen or unfrozen for it."""
         report = self._step.report
         try:
+            if not self._watches and self._leaves is None:
+                self._look_for_changes()
             table, states = self._pending if self._pending is not None else self._nothing()
             self.history.add_events(iteration, "frozen", report.frozen)
             self.history.add_events(iteration, "unfrozen", report.unfrozen)
@@ -70,7 +78,7 @@ class Recorder:
         reached = {name: gradient for name, gradient in gradients.given.items() if gradient is not None}
         if reached:
             rows = [self._row[name] for name in reached]
-            table[rows] = statistics(list(reached.values()))
+            table[rows] = self._statistics(list(reached.values()))
             states[rows] = [self._states[name] for name in reached]
         return table, states
 
@@ -89,7 +97,7 @@ class Recorder:
         self._states = {name: OK if name in optimized else NOT_OPTIMIZED for name in parameters}
 
     def _nothing(self) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-        shape = len(self.history.described)
+        shape = len(self.history.described) if self._watches else 0  # what a row lacks was not recorded
         return np.full((shape, len(STATISTICS)), np.nan), np.full(shape, NOT_RECORDED, np.uint8)
 
     def _warn(self, error: Exception) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 from gradviz.errors import RecordingWarning
+from gradviz.history import overview
 from gradviz.history.history import History
-from gradviz.recorder import Recorder, describe
+from gradviz.loop.trainer import trainer
+from gradviz.recorder import Record, Recorder, describe
 from gradviz.step.policy import Policy
 from gradviz.step.train_step import train_step
 
@@ -132,3 +136,88 @@ def test_parameters_are_described_in_their_own_dtype_and_optimized_though_the_op
 
 def test_how_a_parameter_is_described():
     assert describe("w", torch.zeros(2, 3, dtype=torch.bfloat16)) == {"name": "w", "shape": (2, 3), "dtype": "bfloat16"}
+
+
+def half_frozen() -> nn.Module:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    model[0].bias.requires_grad_(False)
+    return model
+
+
+def run(model: nn.Module, record: Record, value: float = 1.0, iterations: int = 2) -> History:
+    batches = [(torch.full((2, 3), value), torch.zeros(2, 1))] * iterations
+    loop = trainer(model, "mean_squared_error", "sgd", record=record).metric("mean_absolute_error")
+    loop.run(batches, display=None)
+    return loop.history
+
+
+def test_norms_alone_come_with_the_counts_that_follow_from_them():
+    torch.manual_seed(0)
+    model = half_frozen()
+    everything, history = run(copy.deepcopy(model), "all"), run(model, "norms")
+    pd.testing.assert_frame_equal(history.norms, everything.norms, rtol=1e-5)
+    pd.testing.assert_frame_equal(history.wide("state"), everything.wide("state"))
+    assert history.wide("state")["0.bias"].tolist() == ["frozen"] * 2
+    for count in ("nan", "posinf", "neginf"):
+        pd.testing.assert_frame_equal(history.wide(count), everything.wide(count))
+    frame = history.gradients
+    assert frame[["mean", "std", "max_abs", "zero_fraction"]].isna().all(axis=None)
+    assert frame["nonfinite"].tolist() == everything.gradients["nonfinite"].tolist()
+    assert history.columns().flags.tolist() == everything.columns().flags.tolist()
+
+
+def test_norms_alone_tell_nan_and_infinity_apart():
+    history = run(nn.Linear(3, 1), "norms", math.inf, iterations=1)
+    frame = history.gradients.set_index("parameter")
+    assert frame.loc["weight", "nonfinite"] == 3
+    assert frame.loc["weight", "state"] == "ok"
+    assert not np.isfinite(frame.loc["weight", "norm"])
+
+
+def test_without_recording_the_step_is_not_watched_and_the_rest_of_the_row_is_there():
+    model = half_frozen()
+    step, history = train_step(model, "mean_squared_error", "sgd", loss_scale="dynamic"), History()
+    recorder = Recorder(step, history, None)
+    assert step.observe is None
+    state = step.init(BATCH)
+    for iteration, value in enumerate([1.0, math.inf, 1.0]):
+        model[1].bias.requires_grad_(iteration != 1)
+        state = step((torch.full((2, 3), value), BATCH[1]), state)
+        recorder.commit(iteration, 0, {"loss": float(state.loss)})
+    assert history.metrics["skipped"].tolist() == [False, True, False]
+    assert history.metrics["loss_scale"].tolist() == [2**15, 2**15, 2**14]
+    assert np.isfinite(history.metrics["loss"]).tolist() == [True, False, True]
+    assert history.events.to_numpy().tolist() == [[1, "frozen", "1.bias"], [2, "unfrozen", "1.bias"]]
+
+
+def test_what_was_not_recorded_says_so_everywhere_and_the_parameters_are_declared():
+    history = run(half_frozen(), None)
+    names = ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert history.parameters.index.tolist() == names
+    assert history.metrics["mean_absolute_error"].notna().all()
+    states = history.wide("state")
+    assert states.columns.tolist() == names
+    assert set(states.to_numpy().ravel()) == {"not_recorded"}  # the frozen one too: nobody looked
+    assert history.norms.columns.tolist() == names
+    assert history.norms.isna().all(axis=None)
+    assert history.wide("nan").isna().all(axis=None)
+    frame = history.gradients
+    assert len(frame) == 2 * len(names)
+    assert set(frame["state"]) == {"not_recorded"}
+    assert frame[["norm", "mean", "std", "max_abs", "zero_fraction", "nonfinite"]].isna().all(axis=None)
+
+
+def test_the_picture_of_a_run_that_was_not_recorded_has_a_row_for_each_parameter_and_the_loss():
+    history = run(half_frozen(), None)
+    for columns in (history.columns(), history.overview()[0]):
+        assert columns.flags.tolist() == [[overview.NOT_RECORDED] * 4 + [0]] * 2
+        assert np.isnan(columns.maximum[:, :-1]).all()
+        np.testing.assert_array_equal(columns.maximum[:, -1], np.float32(history.metrics["loss"]))
+
+
+@pytest.mark.parametrize("record", ["norm", True, 1, "None"])
+def test_what_cannot_be_recorded_is_refused_before_anything_moved(record):
+    model = nn.Linear(3, 1)
+    with pytest.raises(ValueError, match=r'record is "all", "norms" or None; got'):
+        trainer(model, "huber", "sgd", policy=Policy(params=torch.bfloat16), record=record)
+    assert model.weight.dtype == torch.float32

@@ -28,7 +28,7 @@ def norm_of(leaves: list[Tensor], ord: Order) -> Tensor:
     dtype that `wide` tells; 0 for no values.
     """
     leaves = list(whole(leaves))
-    if leaves and ord == 2 and set(map(_dtype_of, leaves)) in _PLAIN and _are_plain(leaves):
+    if ord == 2 and are_plain(leaves):
         plain: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(leaves, ord)))
         if SAFE[0] < plain.item() < SAFE[1]:
             return plain
@@ -56,8 +56,10 @@ def whole(leaves: Sequence[Tensor]) -> Sequence[Tensor]:
     return [leaf.full_tensor() if hasattr(leaf, "full_tensor") else leaf for leaf in leaves]
 
 
-def _are_plain(leaves: list[Tensor]) -> bool:
-    return all(map(_is_cpu, leaves)) and set(map(_layout, leaves)) == {torch.strided}
+def are_plain(leaves: Sequence[Tensor]) -> bool:
+    """Whether torch's own loops take them as they are: dense, on the CPU, of one dtype that sums are right in."""
+    dtypes = set(map(_dtype_of, leaves))
+    return dtypes in _PLAIN and all(map(_is_cpu, leaves)) and set(map(_layout, leaves)) == {torch.strided}
 
 
 def _together(norms: Sequence[Tensor]) -> Tensor:

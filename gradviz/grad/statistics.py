@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradviz.grad.norms import values_of, whole
+from gradviz.grad.norms import SAFE, are_plain, values_of, whole
 
 STATISTICS = ("norm", "mean", "std", "max_abs", "zero_fraction", "nan", "posinf", "neginf")
 """Columns of the table. norm, mean, std (torch's own, with Bessel's correction) and max_abs are what torch says of the
@@ -77,6 +77,52 @@ def statistics(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
         table[here] = _on_cpu([tensors[row] for row in here])
         table[there] = _on_device([tensors[row] for row in there])
         return table
+
+
+def norms(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
+    """The norm of each tensor, and what follows from it: a finite one has no entry that is NaN or infinite.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        As `statistics` takes them.
+
+    Returns
+    -------
+    float64 array of shape [len(tensors), len(STATISTICS)]
+        mean, std, max_abs and zero_fraction are NaN.
+
+    Examples
+    --------
+    >>> table = norms([torch.tensor([3.0, -4.0]), torch.tensor([1e-23]), torch.tensor([1.0, float("-inf")])])
+    >>> [f"{norm:g}" for norm in table[:, 0]], table[:, 7].tolist()
+    (['5', '1e-23', 'inf'], [0.0, 0.0, 1.0])
+    """
+    with torch.no_grad():
+        tensors = whole(tensors)
+        table = np.zeros((len(tensors), len(STATISTICS)))
+        table[:, 1:5] = np.nan
+        if are_plain(tensors):
+            table[:, 0] = _plain_norms(tensors)
+            # 0, very small, very large, not finite: what that means, only a look at the entries tells.
+            doubtful = np.flatnonzero(~((SAFE[0] < table[:, 0]) & (table[:, 0] < SAFE[1])))
+        else:
+            doubtful = np.arange(len(tensors))
+        if len(doubtful):
+            again = statistics([tensors[row] for row in doubtful.tolist()])
+            table[doubtful, 0], table[doubtful, 5:] = again[:, 0], again[:, 5:]
+        return table
+
+
+def _plain_norms(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
+    """In pieces: torch adds up so long in float32 that the norm of 16 million equal entries is wrong by a hundredth."""
+    pieces: list[Tensor] = []
+    starts = []
+    for tensor in tensors:
+        starts.append(len(pieces))
+        pieces += (tensor,) if tensor.numel() <= PIECE else tensor.reshape(-1).split(PIECE)
+    each = torch.stack(torch._foreach_norm(pieces)).numpy()
+    return np.sqrt(np.add.reduceat(np.square(each, dtype=np.float64), starts))
 
 
 def _on_cpu(tensors: Sequence[Tensor]) -> NDArray[np.float64]:

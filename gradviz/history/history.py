@@ -95,8 +95,8 @@ class History:
         `stage` says when the gradient was measured: "backward" is as autograd gave it, before the optimizer. `state`
         is "ok"; "unused", no path from the loss; "frozen", ``requires_grad=False``; "not_optimized", measured but in no
         parameter group, or in one whose learning rate is 0; or "not_recorded". Numbers are missing where nothing was
-        recorded. `std` is torch's own, with n - 1 in the denominator, so it is NaN for a parameter of one entry; a NaN
-        or infinite entry shows in the norm, and the counts say which.
+        recorded; ``record="norms"`` records norm and counts only. `std` is torch's own, with n - 1 in the denominator,
+        so it is NaN for a parameter of one entry; a NaN or infinite entry shows in the norm, and the counts say which.
         """
         return self._frame("gradients", lambda rows: frames.tidy(rows, self._names))
 
@@ -206,7 +206,8 @@ class History:
     def columns(self, start: int = 0) -> Columns:
         """The iterations from `start` on as columns of a picture: a row for each parameter's norm, the loss last."""
         with self._lock:
-            return join([_columns_of(rows) for rows in self._rows.pieces(start)])
+            pieces = [_columns_of(rows) for rows in self._rows.pieces(start)]
+            return join(pieces, len(self._parameters) + 1)
 
     def overview(self) -> tuple[Columns, int]:
         """The whole run in a bounded number of columns, and how many iterations they show."""

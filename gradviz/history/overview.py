@@ -87,9 +87,9 @@ class Columns:
         return self.at_level(level)
 
 
-def join(pieces: Sequence[Columns]) -> Columns:
-    """Put columns one after the other; where later ones have more rows, the earlier never recorded them."""
-    rows = max((piece.rows for piece in pieces), default=0)
+def join(pieces: Sequence[Columns], rows: int = 0) -> Columns:
+    """Put columns one after the other; what some lack of the most rows, or of `rows`, they never recorded."""
+    rows = max([rows, *[piece.rows for piece in pieces]])
     return Columns(
         np.concatenate([piece.start for piece in pieces] or [np.empty(0, np.uint32)]),
         np.concatenate([piece.stop for piece in pieces] or [np.empty(0, np.uint32)]),

@@ -19,7 +19,7 @@ from gradviz.loop.events import Control, Handler, Handlers, OnError, State, Warn
 from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.metrics import Measured, Metric, floats, loss_metric, results, shown
 from gradviz.loop.validation import Validation
-from gradviz.recorder import Recorder
+from gradviz.recorder import Record, Recorder
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.step_state import StepState
 from gradviz.step.train_step import TrainStep
@@ -36,11 +36,11 @@ class Loop(Measured):
         Gradients and metrics of every iteration so far.
     """
 
-    def __init__(self, step: TrainStep, *, on_error: OnError = "raise") -> None:
+    def __init__(self, step: TrainStep, *, record: Record = "all", on_error: OnError = "raise") -> None:
         self.state = State()
         self.history = History()
         self._step = step
-        self._recorder = Recorder(step, self.history)
+        self._recorder = Recorder(step, self.history, record)
         self._on_error = on_error
         self._warner = Warner()
         self._handlers = Handlers(on_error, self._warner)

@@ -9,6 +9,7 @@ from torch import nn
 from gradviz.errors import names_nearest_keyword
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
+from gradviz.recorder import Record
 from gradviz.step.objective import Objective
 from gradviz.step.policy import Policy
 from gradviz.step.train_step import train_step
@@ -28,6 +29,7 @@ def trainer(
     clip: float | tuple[str, float] | None = None,
     strict: bool = True,
     seed: int | None = None,
+    record: Record = "all",
     on_error: OnError = "raise",
 ) -> Loop:
     """Build a training loop that records every gradient.
@@ -37,6 +39,10 @@ def trainer(
     model, loss, optimizer, objective, loss_scale, policy, keep_gradients, accumulate, clip, strict, seed
         As `train_step` has them: it says what each takes, and what an objective is. With ``accumulate=k`` an iteration
         takes k batches of the data, and the last of an epoch what is left.
+    record : {"all", "norms", None}
+        What each iteration's row holds of every gradient: all statistics; the norm and the counts of NaN and infinite
+        entries, for less time; or nothing, for almost none. The loss, the metrics and the events are there anyway, and
+        what was not recorded is missing, with the state ``"not_recorded"`` where there is no number at all.
     on_error : {"raise", "warn"}
         What an error in one of your own handlers or metrics does: end the run, named with event and iteration, or
         warn and go on.
@@ -62,7 +68,14 @@ def trainer(
     State: completed, iteration 3, epoch 3; loss 0.1
     >>> loop.history.norms["weight"].tolist()
     [4.0, 2.0, 1.0]
+    >>> loop = gv.trainer(model, "mean_squared_error", "sgd", record="norms")
+    >>> loop.run(data).status
+    'completed'
+    >>> loop.history.gradients[["state", "norm", "mean", "nan"]].to_dict("records")
+    [{'state': 'ok', 'norm': 0.5, 'mean': nan, 'nan': 0}]
     """
+    if record not in ("all", "norms", None):
+        raise ValueError(f'record is "all", "norms" or None; got {record!r}.')
     if on_error not in ("raise", "warn"):
         raise ValueError(f'on_error is "raise" or "warn"; got {on_error!r}.')
     step = train_step(
@@ -78,4 +91,4 @@ def trainer(
         strict=strict,
         seed=seed,
     )
-    return Loop(step, on_error=on_error)
+    return Loop(step, record=record, on_error=on_error)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gradviz.grad import statistics as module
-from gradviz.grad.statistics import STATISTICS, statistics
+from gradviz.grad.statistics import STATISTICS, norms, statistics
 from gradviz.history import rows
 
 NAMES = {name: place for place, name in enumerate(STATISTICS)}
@@ -191,3 +191,44 @@ def test_any_float32_tensor(array):
     np.testing.assert_array_equal(row[5:], [want["nan"], want["posinf"], want["neginf"]])
     np.testing.assert_allclose(row[NAMES["zero_fraction"]], want["zero_fraction"], atol=1e-12)
     np.testing.assert_allclose(row[[0, 3]], [want["norm"], want["max_abs"]], rtol=1e-5)
+
+
+KEPT = [0, 5, 6, 7]
+"""What `norms` tells: the norm, and the entries that are not finite."""
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-45, 1e-30, 1e-19, 1.0, 1e19, 3e38, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("numel", [1, 3, 100_000])
+def test_norms_alone_are_as_right_at_both_ends(size, numel):
+    tensor = torch.full((numel,), size)
+    row = norms([torch.ones(2), tensor])[1]
+    np.testing.assert_allclose(row[KEPT], [expected(tensor)[STATISTICS[place]] for place in KEPT], rtol=1e-5)
+    assert np.isnan(row[1:5]).all()
+
+
+def test_norms_of_every_kind_of_tensor_are_those_among_all_statistics():
+    torch.manual_seed(0)
+    plain = [torch.randn(40, 30), torch.zeros(5), torch.randn(()), torch.randn(301, 300), torch.randn(30, 300)[:, ::3]]
+    others = [
+        torch.randn(6, dtype=torch.bfloat16),
+        torch.full((4,), 6e4, dtype=torch.float16),
+        torch.randn(9, dtype=torch.float64),
+        torch.randn(7, dtype=torch.complex64),
+        torch.randn(0),
+        torch.sparse_coo_tensor(torch.tensor([[1, 1]]), torch.tensor([1.0, 2.0]), (4,), check_invariants=True),
+    ]
+    for tensors in (plain, [*plain, *others], others, [torch.randn(0)]):
+        np.testing.assert_allclose(norms(tensors)[:, KEPT], statistics(tensors)[:, KEPT], rtol=1e-5)
+    assert norms([]).shape == (0, len(STATISTICS))
+
+
+def test_norms_of_a_vanished_net_are_measured_and_its_zeros_stay_zero():
+    tensors = [torch.randn(32, 32) * 10.0**-power for power in range(0, 46, 3)] + [torch.zeros(32)]
+    wanted = [expected(tensor)["norm"] for tensor in tensors]
+    np.testing.assert_allclose(norms(tensors)[:, 0], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("of", [statistics, norms])
+def test_the_norm_of_a_large_tensor_of_equal_entries_is_right(of):
+    tensor = torch.full((3_000_000,), 0.1)  # torch's own is off by two thousandths here
+    np.testing.assert_allclose(of([tensor])[0, 0], tensor.double().norm().item(), rtol=1e-5)
