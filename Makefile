@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 NODE := $(if $(shell command -v npm >/dev/null 2>&1 && node -e 'process.exit(+(parseInt(process.versions.node) < 20))' && echo yes),,$(VENV)/bin/npm)
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help lab test check build clean
+.PHONY: help lab test check build bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo 'make test   every check and every test, in a real browser too'
 	@echo 'make check  linters and types'
 	@echo 'make build  the JavaScript of the widgets'
+	@echo 'make bench  what training with gradviz costs, and with others: under 20 minutes; QUICK=1 MODELS="mlp deep" BENCH_JSON=file'
 	@echo 'make clean  remove all that these make'
 	@echo 'Another Python: make PYTHON=python3.12 ...'
 
@@ -42,6 +43,9 @@ check: build
 build: $(VENV)/.dev $(NODE)
 	$(PY) js/build_backend.py
 
+bench: build $(VENV)/.peers
+	$(PY) -m tests.benchmarks.bench_loop $(if $(MODELS),--models $(MODELS)) $(if $(BENCH_JSON),--json $(BENCH_JSON))
+
 clean:
 	rm -rf $(VENV) dist js/node_modules js/bundle.sha256 gradviz/static
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -54,6 +58,15 @@ $(VENV)/.tutorials $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(
 	@echo 'Installing gradviz[$*] into $(VENV); the first time takes minutes'
 	$(PIP) install --quiet -c constraints.txt hatchling hatch-jupyter-builder
 	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[$*]'
+	@touch $@
+
+# A layer over $(VENV) that sees its torch: what others need stays out of the environment that the tests run in.
+$(VENV)/.peers: tests/benchmarks/peers.txt constraints.txt $(VENV)/.dev
+	@echo 'Installing what the benchmark compares with into $(VENV)/peers'
+	rm -rf $(VENV)/peers
+	$(PY) -m venv --without-pip $(VENV)/peers
+	$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(VENV)/peers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/under.pth"
+	$(VENV)/peers/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -r tests/benchmarks/peers.txt
 	@touch $@
 
 $(VENV)/bin/npm: | $(PY)

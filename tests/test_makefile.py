@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("Makefile", "constraints.txt", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
+    for name in ("Makefile", "constraints.txt", "pyproject.toml", "tests/benchmarks/peers.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
@@ -26,12 +27,12 @@ def make(folder: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def set_up(folder: Path) -> None:
-    for stamp in ("bin/python", ".dev", ".tutorials"):
+    for stamp in ("bin/python", ".dev", ".peers", ".tutorials"):
         (folder / ".venv" / stamp).parent.mkdir(parents=True, exist_ok=True)
         (folder / ".venv" / stamp).touch()
 
 
-@pytest.mark.parametrize("target", ["lab", "test", "check", "build"])
+@pytest.mark.parametrize("target", ["lab", "test", "check", "build", "bench"])
 def test_each_target_sets_itself_up_once(folder: Path, target: str) -> None:
     assert "-m venv" in make(folder, "--dry-run", target).stdout
     set_up(folder)

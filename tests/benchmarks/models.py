@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -39,12 +39,18 @@ def transformer() -> Setting:
 
 def deep() -> Setting:
     """200 tanh layers of 32 on 32 rows: 400 small tensors, where every microsecond for each of them shows."""
-    torch.manual_seed(0)
-    model = nn.Sequential(*[layer for _ in range(200) for layer in (nn.Linear(32, 32), nn.Tanh())])
-    for p in model.parameters():
+    setting = vanishing()
+    for p in setting.model.parameters():
         if p.ndim == 2:
             nn.init.xavier_uniform_(p, gain=5 / 3)
-    return Setting("deep", model, (torch.randn(32, 32), torch.randn(32, 32)), squared_error, F.mse_loss)
+    return replace(setting, name="deep")
+
+
+def vanishing() -> Setting:
+    """The same as torch initialises it: most of its gradients are too small for the square of one to be a float32."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[layer for _ in range(200) for layer in (nn.Linear(32, 32), nn.Tanh())])
+    return Setting("vanishing", model, (torch.randn(32, 32), torch.randn(32, 32)), squared_error, F.mse_loss)
 
 
 def squared_error(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -1,0 +1,206 @@
+"""What training with gradviz costs over the same loop in plain PyTorch, and what others cost: the table of the README.
+
+    make bench                      all of it, under 20 minutes; QUICK=1 under 4
+    make bench MODELS="mlp deep"    some models only
+
+A figure is the median of several processes' ratios, and a process's ratio that of the median step to the median bare
+step among the same rounds (`tests.benchmarks.interleaved` says how steps are taken in turn). The ratio of medians, and
+not the median of each round's ratio, because the latter has the noise of one single bare step in every term; both agree
+where the machine is quiet. What happens in some steps only, the sending of the live picture, would not show in any
+median: there it is the mean of the two medians, weighted by how many steps send.
+
+The bare loop runs twice. "bare again" is the second against the first: how far it is from 1 tells how far to believe
+the rest, for which the steps of both are taken together. The bare loop does not look at its loss, and gradviz's keeps
+it: the cost of that is in gradviz's figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.benchmarks.interleaved import MODELS
+
+ROOT = Path(__file__).parents[2]
+PEERS_PYTHON = Path(sys.prefix) / "peers" / "bin" / "python"
+PEERS = ("tensorboard", "torchlens", "wandb")
+THREADS = 2
+
+TARGETS = {
+    "none": {"mlp": 1.03, "transformer": 1.01, "deep": 1.04},
+    "norms": {"mlp": 1.06, "transformer": 1.02, "deep": 1.07},
+    "all": {"mlp": 1.12, "transformer": 1.04, "deep": 1.18},
+    "live": {"mlp": 1.14, "transformer": 1.06, "deep": 1.20},
+}
+FAR = 1.3  # times the allowed excess
+
+PROCESSES = {"ours": (5, 2), "peers": (5, 1)}
+"""How many for each model; the second with QUICK=1."""
+
+ROUNDS = {"ours": 200, "peers": 40}
+"""Of a process, if there is time for all."""
+
+SECONDS = {
+    "ours": {"mlp": (12, 5), "transformer": (55, 18), "deep": (30, 8), "vanishing": (12, 5)},
+    "peers": {"mlp": (10, 5), "transformer": (25, 12), "deep": (15, 6)},
+}
+"""That the rounds of a process may take; the second with QUICK=1. They decide for the transformer alone, on a machine
+that is not too slow: its steps take a hundred times those of the MLP, and vary far less."""
+
+TURN = {"ours": {}, "peers": {"mlp": 5, "transformer": 3, "deep": 5}}
+WARM_UP = {"ours": {"mlp": 10, "deep": 5, "vanishing": 5, "transformer": 2}, "peers": {"mlp": 3}}
+
+
+@dataclass
+class Result:
+    """How a loop compares on a model."""
+
+    model: str
+    loop: str
+    ratio: float
+    """Median over the processes."""
+    ratios: list[float]
+    """Each process's."""
+    target: float | None
+    step_us: float
+    """Median over the processes, as long as the machine took."""
+
+    @property
+    def verdict(self) -> str:
+        """Nothing, if it is within its target."""
+        if self.target is None or self.ratio <= self.target:
+            return ""
+        far = self.ratio - 1 > FAR * (self.target - 1)
+        within = ", but not in every process" if min(self.ratios) <= self.target else ""
+        return f"{'FAR OVER' if far else 'over'}{within}"
+
+    def row(self) -> str:
+        """A line of the table."""
+        asked = "" if self.target is None else f"{self.target:.2f}"
+        spread = f"{min(self.ratios):.3f} - {max(self.ratios):.3f}"
+        return COLUMNS.format(self.model, self.loop, asked, f"{self.ratio:.3f}", spread, f"{self.step_us:.0f}") + (
+            f"  {self.verdict}" if self.verdict else ""
+        )
+
+
+COLUMNS = "{:<12}{:<24}{:>6}{:>8}{:>16}{:>10}"
+
+
+def typical(process: dict[str, Any], *loops: str) -> float:
+    """The microseconds of a step: the median, or the weighted mean of two where some steps send and others do not."""
+    steps = [us for loop in loops for us in process["steps_us"][loop]]
+    sent = [count for loop in loops for count in process["sent"].get(loop, [0] * len(process["steps_us"][loop]))]
+    kinds = [[us for us, count in zip(steps, sent, strict=True) if bool(count) is sends] for sends in (False, True)]
+    return sum(median(kind) * len(kind) for kind in kinds if kind) / len(steps)
+
+
+def compare(processes: list[dict[str, Any]]) -> list[Result]:
+    """The results of one model's processes of one group."""
+    results = []
+    model = processes[0]["model"]
+    for loop in processes[0]["steps_us"]:
+        if loop == "bare":
+            continue
+        against = ("bare",) if loop == "bare again" else ("bare", "bare again")
+        ratios = [typical(process, loop) / typical(process, *against) for process in processes]
+        step_us = median(typical(process, loop) for process in processes)
+        results.append(Result(model, loop, median(ratios), ratios, TARGETS.get(loop, {}).get(model), step_us))
+    return results
+
+
+def measure(model: str, group: str, *, quick: bool) -> list[dict[str, Any]]:
+    """Run the processes of one model and group, one after the other."""
+    schedule = {
+        "rounds": ROUNDS[group],
+        "seconds": SECONDS[group][model][quick],
+        "warm-up": WARM_UP[group].get(model, 1),
+        "turn": TURN[group].get(model, 1),
+        "threads": THREADS,
+    }
+    options = [f"--{name}={value}" for name, value in schedule.items()]
+    python = sys.executable if group == "ours" else PEERS_PYTHON
+    measured = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "process.json"
+        for seed in range(PROCESSES[group][quick]):
+            command = [python, "-m", "tests.benchmarks.interleaved", model, group, f"--seed={seed}", f"--json={file}"]
+            subprocess.run([*command, *options], cwd=ROOT, check=True)
+            measured.append(json.loads(file.read_text()))
+    return measured
+
+
+def circumstances() -> dict[str, Any]:
+    """What a figure is worth nothing without."""
+    packages = {name: version(name) for name in ("numpy", "pandas", "torch")}
+    if PEERS_PYTHON.exists():
+        asks = f"from importlib.metadata import version; print(*map(version, {PEERS}))"
+        said = subprocess.run([PEERS_PYTHON, "-c", asks], capture_output=True, text=True, check=True).stdout
+        packages |= dict(zip(PEERS, said.split(), strict=True))
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": git("rev-parse", "HEAD"),
+        "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
+        "python": platform.python_version(),
+        **packages,
+        "threads": THREADS,
+        "cores": os.cpu_count(),
+        "processor": processor(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def processor() -> str:
+    """The processor's own name for itself."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def git(*arguments: str) -> str:
+    """What git says; nothing outside a clone."""
+    said = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    return said.stdout.strip()
+
+
+def main() -> None:
+    """Measure the models that the command line names; print a table, and write everything where it says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, default=ROOT / "dist" / "bench.json", metavar="FILE", help="(%(default)s)")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="to measure (all)")
+    parser.add_argument("--groups", nargs="+", choices=SECONDS, default=list(SECONDS), help="to measure (all)")
+    arguments = parser.parse_args()
+    quick = bool(os.environ.get("QUICK"))
+    began, report = time.perf_counter(), {**circumstances(), "quick": quick}
+    results, raw = [], []
+    if quick:
+        print("QUICK: few processes and rounds, so take no figure from this table; make bench measures properly")
+    print(COLUMNS.format("model", "loop", "asked", "ratio", "spread", "step us"), flush=True)
+    for group in arguments.groups:
+        for model in (model for model in arguments.models if model in SECONDS[group]):
+            processes = measure(model, group, quick=quick)
+            raw += processes
+            for result in compare(processes):
+                results.append(result)
+                print(result.row(), flush=True)
+    report["minutes"] = round((time.perf_counter() - began) / 60, 1)
+    report["results"] = [asdict(result) for result in results]
+    report["processes"] = raw
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(report))
+    print(f"{report['minutes']} minutes; everything is in {arguments.json}")
+
+
+if __name__ == "__main__":
+    main()
