@@ -1,8 +1,16 @@
-"""The colour map of the heatmap: viridis, 256 steps from dark to bright.
+"""From a norm to a colour (`js/src/colour.ts`): viridis, 256 steps from dark to bright, between two powers of ten.
 
 Viridis (Stéfan van der Walt and Nathaniel Smith, CC0) is perceptually even and readable without hue. The table
 is sent to the browser by the widget, so the live picture and every static one take their colours from here.
 """
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 VIRIDIS: bytes = bytes.fromhex(
     "44015444025645045745055946075a46085c460a5d460b5e470d60470e61471063471164471365481467481668481769"
@@ -23,3 +31,34 @@ VIRIDIS: bytes = bytes.fromhex(
     "d8e219dae319dde318dfe318e2e418e5e419e7e419eae51aece51befe51cf1e51df4e61ef6e620f8e621fbe723fde725"
 )
 """RGB triples, one byte a channel: 768 bytes."""
+
+NARROWEST, WIDEST = 3, 12
+"""Three powers of ten at least, or noise would look like news; twelve at most, or nothing would differ."""
+
+
+class Domain(NamedTuple):
+    """Ends of the colour bar, as exponents of ten."""
+
+    lo: int
+    hi: int
+
+
+def domain_of(maximum: NDArray[np.float32], minimum: NDArray[np.float32]) -> Domain | None:
+    """The domain of all values above 0: a function of the largest and the smallest, so a run always looks the same.
+
+    >>> domain_of(np.float32([20, 0.7]), np.float32([3, 0.5]))
+    Domain(lo=-1, hi=2)
+    """
+    values = np.concatenate((np.ravel(maximum), np.ravel(minimum)))
+    values = values[values > 0]
+    if not values.size:
+        return None
+    hi = math.ceil(math.log10(values.max()))
+    lo = math.floor(math.log10(values.min()))
+    return Domain(min(max(lo, hi - WIDEST), hi - NARROWEST), hi)
+
+
+def colour_index(values: NDArray[np.float32], domain: Domain) -> NDArray[np.uint8]:
+    """The place in the table of every value above 0."""
+    share = (np.log10(values.astype(np.float64)) - domain.lo) / (domain.hi - domain.lo)
+    return np.clip(np.floor(share * 256), 0, 255).astype(np.uint8)

@@ -1,0 +1,204 @@
+"""A run that is over, for good: a still picture and words, which any viewer of notebooks shows without a kernel.
+
+The words are plain HTML and follow the page. The picture is two PNG files of one drawing: a light one, and a dark one
+with holes where the colours are, which a style sheet lays over it on a dark page. Where style sheets are not
+allowed, as in a notebook that is not trusted, the light one stays, on its own ground.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradviz.history.history import History
+from gradviz.history.overview import (
+    FROZEN,
+    NAN,
+    NEGINF,
+    NOT_OPTIMIZED,
+    NOT_RECORDED,
+    POSINF,
+    UNUSED,
+    ZERO,
+    Columns,
+)
+from gradviz.history.progress import Progress
+from gradviz.widgets.picture.inks import DARK, LIGHT, png
+from gradviz.widgets.picture.picture import WIDTH, draw
+from gradviz.widgets.picture.words import count, glance, iterations, many
+
+LIMIT_BYTES = 300_000
+"""Of the whole output, in characters of the notebook's file."""
+
+NARROWEST = 600
+"""CSS pixels: on a narrower page the picture is scrolled, or nobody could read its text."""
+
+NAMED = 3
+"""Parameters that are named before the rest are only counted."""
+LONGEST = 80
+"""Letters of a name or a message that are shown."""
+
+_STYLE = """
+.gv-static .gv-dark { display: none }
+body[data-jp-theme-light="false"] .gv-static .gv-dark, body.vscode-dark .gv-static .gv-dark,
+body.vscode-high-contrast:not(.vscode-high-contrast-light) .gv-static .gv-dark, html[theme="dark"] .gv-static .gv-dark,
+html[data-theme="dark"] .gv-static .gv-dark, html.dark .gv-static .gv-dark, body.dark .gv-static .gv-dark
+{ display: block; width: 100%; height: 100%; max-width: none; margin: 0 }
+"""
+
+
+def static_bundle(history: History, code: str) -> dict[str, str]:
+    """What takes the place of a live heatmap once a run is over: a mime bundle without a widget in it.
+
+    Parameters
+    ----------
+    history : History
+    code : str
+        The line that shows the live heatmap again.
+
+    Returns
+    -------
+    dict of str to str
+        "text/html" and "text/plain", at most `LIMIT_BYTES` together.
+    """
+    columns, _ = history.overview()
+    plain = "\n".join([*_lines(history), f"The live heatmap again: {code}"])
+    for grain in (1, 2, 4, 8, 16):  # only noise needs a second try
+        index = draw(columns, history.described, history.epoch_starts, grain)
+        html = _html(history, code, png(index, LIGHT), png(index, DARK, cut_colours=True))
+        if len(html) + len(plain) <= LIMIT_BYTES:
+            break
+    return {"text/html": html, "text/plain": plain}
+
+
+def _html(history: History, code: str, light: bytes, dark: bytes) -> str:
+    headline, *rest = (escape(line) for line in _lines(history))
+    word, _, numbers = headline.partition(" · ")
+    lines = [f"<strong>{word}</strong> · {numbers}" if numbers else f"<strong>{word}</strong>", *rest]
+    fits = f"display: block; width: 100%; min-width: {NARROWEST}px; max-width: {WIDTH}px; margin: 0"
+    alt = escape(summary(history))
+    # Without the style sheet the dark one has no size.
+    hidden = 'alt="" aria-hidden="true" width="0" height="0" style="position: absolute; top: 0; left: 0"'
+    pictures = (
+        f'<img alt="{alt}" width="{WIDTH}" style="{fits}" src="{_data(light)}">'
+        f'<img class="gv-dark" {hidden} src="{_data(dark)}">'
+    )
+    return (
+        f"<style>{_STYLE}</style>"
+        '<figure class="gv-static" style="margin: 8px 4px; overflow-x: auto">'
+        f'<figcaption style="margin: 0 0 8px">{"<br>".join(lines)}</figcaption>'
+        f'<div style="{fits}; position: relative; overflow: hidden; border-radius: 6px">{pictures}</div>'
+        f'<div style="margin: 8px 0 0">The live heatmap again: <code>{escape(code)}</code></div>'
+        "</figure>"
+    )
+
+
+def _data(image: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(image).decode()}"
+
+
+# Words -----------------------------------------------------------------------------------------------------------
+
+_WORDS = {
+    "idle": "Waiting",
+    "training": "Training",
+    "completed": "Completed",
+    "interrupted": "Interrupted",
+    "halted": "Halted",
+    "failed": "Failed",
+}
+_NONFINITE = {NAN: "NaN", POSINF: "+inf", NEGINF: "−inf"}
+_ABSENT = {
+    ZERO: "Zero",
+    UNUSED: "Unused",
+    FROZEN: "Frozen",
+    NOT_OPTIMIZED: "Not in the optimizer",
+    NOT_RECORDED: "Not recorded",
+}
+
+
+def _lines(history: History) -> list[str]:
+    """How the run stands, what ended it, and what is to be known of its parameters."""
+    progress = history.progress
+    columns, _ = history.overview()
+    lines = [" · ".join(_numbers(progress))]
+    if progress.message:
+        lines.append(_short(progress.message))
+    return [*lines, *_findings(columns, [parameter["name"] for parameter in history.described])]
+
+
+def _numbers(progress: Progress) -> Iterator[str]:
+    yield _WORDS.get(progress.status, progress.status)
+    yield f"epoch {count(progress.epoch + 1)}" + ("" if progress.epochs is None else f" of {count(progress.epochs)}")
+    planned = "" if progress.iterations is None else f" of {count(progress.iterations)}"
+    yield f"iteration {count(progress.iteration)}{planned}"
+    for name, value in progress.metrics.items():
+        yield f"{'mean loss' if name == 'loss' else name} {glance(value)}"
+
+
+def _findings(columns: Columns, names: Sequence[str]) -> Iterator[str]:
+    """A line for each kind of trouble, and for each reason why there is no number."""
+    if not len(columns):
+        return
+    names = names[: columns.rows - 1]
+    for flag, word in _NONFINITE.items():
+        has = columns.flags & flag > 0
+        first = np.where(has.any(axis=0), has.argmax(axis=0), len(columns))
+        if first[-1] < len(columns):
+            yield f"{word} in the loss, first at {_at(columns, first[-1])}"
+        rows = np.argsort(first[:-1], kind="stable").tolist()
+        found = [f"{_short(names[row])}, first at {_at(columns, first[row])}" for row in rows if has[:, row].any()]
+        if found:
+            yield f"{word} in {_parameters(len(found), len(names))}: {_some(found, '; ')}"
+    values = columns.maximum[:, :-1] > 0
+    for flag, word in _ABSENT.items():
+        has = columns.flags[:, :-1] & flag > 0
+        # A column of many iterations has the flag if one of them had it: all had it if there is nothing else.
+        whole = ((columns.flags[:, :-1] & ~np.uint8(NOT_OPTIMIZED) == flag) & ~values).all(axis=0)
+        if flag == NOT_OPTIMIZED:  # which goes along with a value
+            kinds = {"": has.any(axis=0)}
+        else:
+            kinds = {" all the time": whole, " at times": has.any(axis=0) & ~whole}
+        for when, which in kinds.items():
+            found = [_short(names[row]) for row in np.flatnonzero(which).tolist()]
+            if found:
+                yield f"{word}{when}, {_parameters(len(found), len(names))}: {_some(found, ', ')}"
+
+
+def _at(columns: Columns, place: int) -> str:
+    return iterations(int(columns.start[place]), int(columns.stop[place]))
+
+
+def _parameters(found: int, of: int) -> str:
+    return f"{count(found)} of {many(of, 'parameter')}"
+
+
+def _some(found: Sequence[str], between: str) -> str:
+    more = f" and {count(len(found) - NAMED)} more" if len(found) > NAMED else ""
+    return between.join(found[:NAMED]) + more
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"
+
+
+def summary(history: History) -> str:
+    """The picture in a sentence, for those who do not see it."""
+    columns, seen = history.overview()
+    title = f"Heatmap of the gradient norms of {many(len(history.described), 'parameter')}"
+    if not seen:
+        return f"{title}: no iteration recorded."
+    return f"{title} over {many(seen, 'iteration')}, {_range(columns.minimum[:, :-1], columns.maximum[:, :-1])}."
+
+
+def _range(minimum: NDArray[np.float32], maximum: NDArray[np.float32]) -> str:
+    values = np.concatenate((minimum[minimum > 0], maximum[maximum > 0]))
+    if not values.size:
+        return "none of them above 0"
+    ends = glance(float(values.min())), glance(float(values.max()))
+    return f"from {ends[0]} to {ends[1]}"
