@@ -28,6 +28,7 @@ class InterruptGuard:
         self.requested = False
         self._process = os.getpid()
         self._waits = True
+        self._holds = False
         self._previous: Callable[[int, FrameType | None], Any] | None = None
 
     def __enter__(self) -> InterruptGuard:
@@ -51,11 +52,20 @@ class InterruptGuard:
         finally:
             self._waits = True
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold back a second Ctrl-C too, while something is done that must not be left half done."""
+        self._holds = True
+        try:
+            yield
+        finally:
+            self._holds = False
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process and self._previous is not None:
             # A worker that was forked from the loop's process has the guard's handler, but not its loop.
             self._previous(number, frame)
-        elif self.requested or not self._waits:
+        elif not self._holds and (self.requested or not self._waits):
             self.__exit__()
             raise KeyboardInterrupt
         else:

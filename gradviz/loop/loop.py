@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gradviz.errors import DataError, ModelError, OptimizerError, RecordingWarning, names_nearest_keyword, warn
 from gradviz.history.history import History
@@ -23,6 +23,9 @@ from gradviz.recorder import Record, Recorder
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.step_state import StepState
 from gradviz.step.train_step import TrainStep
+
+if TYPE_CHECKING:
+    from gradviz.widgets.notebook import Output
 
 
 class Loop(Measured):
@@ -49,6 +52,7 @@ class Loop(Measured):
         self._metrics: dict[str, Metric] = {"loss": loss_metric(step.objective)}
         self._validation: Validation | None = None
         self._guard = InterruptGuard()
+        self._output: Output | None = None
 
     def __repr__(self) -> str:
         model, state = type(self._step.model).__name__, self.state
@@ -146,7 +150,9 @@ class Loop(Measured):
             ``state.step_state["model_state"]``, a copy, and the next run goes on with it. The loop needs an optimizer
             of its own then: a name or a factory.
         display : {"auto", "live", None}
-            ``"auto"`` and ``"live"`` show the run while it trains, in a notebook; None shows nothing.
+            In a notebook, ``"auto"`` shows the run while it trains; when it is over, however it ended, a still picture
+            takes its place, which stays when the notebook is opened without a kernel or exported. ``"live"`` keeps the
+            live heatmap instead, which lasts as long as the kernel. None shows nothing.
 
         Returns
         -------
@@ -371,17 +377,33 @@ class Loop(Measured):
         for p in self._step.model_state.parameters.values():
             p.grad = None
         self.history.progress.status = self.state.status
-        self.history.notify(final=True)
+        with self._guard.held():
+            try:
+                self._freeze()
+            finally:
+                self.history.notify(final=True)
+        if self._guard.requested and self.state.status == "failed":  # while the picture was drawn: never swallowed
+            raise KeyboardInterrupt
 
-    def _show(self, display: str | None) -> None:
+    def _show(self, display: Literal["auto", "live"] | None) -> None:
         if display is None:
             return
         try:
-            from gradviz.widgets.notebook import show_live  # only a notebook pays for the widgets
+            from gradviz.widgets.notebook import show_run  # only a notebook pays for the widgets
 
-            show_live(self.history)
+            self._output = show_run(self.history, display)
         except Exception as error:  # our own failure never breaks a run
             said = f"The run cannot be shown ({type(error).__name__}: {error}); training goes on."
+            warn(said, RecordingWarning)
+
+    def _freeze(self) -> None:
+        output, self._output = self._output, None
+        if output is None:
+            return
+        try:
+            output.freeze()
+        except Exception as error:
+            said = f"The run's picture cannot be drawn ({type(error).__name__}: {error}); the live one stays."
             warn(said, RecordingWarning)
 
 

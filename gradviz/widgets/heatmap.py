@@ -33,6 +33,9 @@ class Heatmap(anywidget.AnyWidget):
     def __init__(self, history: History) -> None:
         super().__init__()
         self.history = history
+        self._asked_for = False
+        self._over = False
+        self._views = 0
         self.publisher = Publisher(history, self._send_columns)
         self.on_msg(self._on_message)
 
@@ -44,7 +47,11 @@ class Heatmap(anywidget.AnyWidget):
 
     def _on_message(self, _: Any, content: Any, buffers: Any) -> None:
         if isinstance(content, dict) and content.get("kind") == "hello":
+            self._views += bool(content.get("view"))
             self.publisher.hello(int(content.get("have", 0)), view=bool(content.get("view")))
+        elif isinstance(content, dict) and content.get("kind") == "bye":
+            self._views = max(self._views - 1, 0)
+            self._rest()
 
     def __repr__(self) -> str:
         return f"Heatmap of {self.history}"
@@ -54,15 +61,60 @@ class Heatmap(anywidget.AnyWidget):
         self.publisher.show()
         return bundle
 
+    def run_begins(self) -> None:
+        """A run shows this widget."""
+        self._over = False
+
+    def run_is_over(self) -> None:
+        """The run shows it no longer: nothing is sent until a page says that it has a view, or the user wants one."""
+        self._over = True
+        self._rest()
+
+    def ask_for(self) -> None:
+        """The user wants this widget, which therefore lives on."""
+        self._asked_for = True
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether it was shown by a run that is over, and nobody looks at it, as far as we have heard."""
+        return self._over and not self._asked_for and not self._views
+
+    def _rest(self) -> None:
+        if self.unwanted:
+            self.publisher.close()
+
     def close(self) -> None:
         """Send nothing any more and leave the page; closing twice is fine."""
         self.publisher.close()
-        _open.pop(id(self.history), None)
+        if _open.get(id(self.history)) is self:
+            del _open[id(self.history)]
+        if self.comm is not None:
+            # nbclient keeps the last state of closed widgets too, and saves it in the notebook. A message of a method
+            # that no browser knows takes back what weighs; an update would make a browser load the empty module.
+            emptied = {"_esm": "", "_css": "", "_parameters": []}
+            self.comm.send({"method": "forget", "state": emptied, "buffer_paths": []})
+        self.layout.close()
         super().close()
 
 
 _open: dict[int, Heatmap] = {}
 """Widgets that are not closed, by the identity of their history (which they keep alive)."""
+
+
+def for_run(history: History) -> Heatmap:
+    """The widget of a history, for a run to show while it lasts; those of earlier runs are closed."""
+    for widget in list(_open.values()):
+        if widget.unwanted and widget.history is not history:
+            widget.close()
+    widget = _of(history)
+    widget.run_begins()
+    return widget
+
+
+def _of(history: History) -> Heatmap:
+    if id(history) not in _open:
+        _open[id(history)] = Heatmap(history)
+    return _open[id(history)]
 
 
 def heatmap(x: Any) -> Heatmap:
@@ -82,6 +134,6 @@ def heatmap(x: Any) -> Heatmap:
     history = getattr(x, "history", x)
     if not isinstance(history, History):
         raise TypeError(f"heatmap() shows a loop or a history; got a {type(x).__name__}. Write gv.heatmap(loop).")
-    if id(history) not in _open:
-        _open[id(history)] = Heatmap(history)
-    return _open[id(history)]
+    widget = _of(history)
+    widget.ask_for()
+    return widget

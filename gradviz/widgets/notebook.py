@@ -1,11 +1,18 @@
-"""Showing a widget in the notebook cell that runs."""
+"""A run's output in the notebook cell that runs: live while it trains, and a still picture afterwards.
+
+The model behind the live view outlives the run until the next one is shown. A page that was away meanwhile (reloaded,
+or closed and opened again) did not hear of the still picture; it has the live view, and may ask for what it missed.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
+from typing import Any, Literal
 
 from gradviz.history.history import History
+
+Display = Literal["auto", "live"]
 
 
 def in_notebook() -> bool:
@@ -16,11 +23,53 @@ def in_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-def show_live(history: History) -> None:
-    """Put the heatmap of a history under the running cell; nothing happens outside a notebook."""
-    if in_notebook():
-        from IPython.display import display
+class Output:
+    """What `show_run` put under the cell."""
 
-        from gradviz.widgets.heatmap import heatmap
+    def __init__(self, widget: Any, handle: Any) -> None:
+        self._widget = widget
+        self._handle = handle
 
-        display(heatmap(history))
+    def freeze(self) -> None:
+        """Put a still picture in the place of the live view; other views of the widget live on."""
+        from gradviz.widgets.static_view import static_bundle
+
+        history = self._widget.history
+        self._handle.update(static_bundle(history, code_for(history)), raw=True)
+        self._widget.run_is_over()
+
+
+def show_run(history: History, display: Display) -> Output | None:
+    """Put the heatmap of a history under the running cell; nothing happens outside a notebook.
+
+    With "auto" there is something to `Output.freeze` when the run is over.
+    """
+    if not in_notebook():
+        return None
+    from IPython.display import display as show
+
+    from gradviz.widgets.heatmap import for_run
+
+    widget = for_run(history)
+    if display == "live":
+        widget.ask_for()
+        show(widget)
+        return None
+    return Output(widget, show(widget, display_id=True))
+
+
+def code_for(history: History) -> str:
+    """The line that shows the heatmap of a history, in the names that the user's notebook has for things."""
+    names = sys.modules["IPython"].get_ipython().user_ns if in_notebook() else {}
+    public = {name: value for name, value in list(names.items()) if name.isidentifier() and not name.startswith("_")}
+    module = next((name for name, value in public.items() if value is sys.modules["gradviz"]), "gv")
+    owners = [name for name, value in public.items() if _has(value, history)]
+    itself = [name for name, value in public.items() if value is history]
+    return f"{module}.heatmap({[*owners, *itself, 'loop'][0]})"
+
+
+def _has(value: Any, history: History) -> bool:
+    try:
+        return vars(value).get("history") is history  # asking for the attribute itself could run a user's code
+    except Exception:
+        return False

@@ -54,6 +54,7 @@ export default () => {
         store ??= listen(model, life);
         new View(store, el, life);
         store.hello(true);
+        life.addEventListener("abort", () => store!.bye());
       } catch (error) {
         // No view to show it in: a plain line must do.
         el.textContent = `gradviz could not draw: ${error instanceof Error ? error.message : String(error)}`;

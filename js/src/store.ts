@@ -81,6 +81,11 @@ export class Store {
     this.model.send(view ? { kind: "hello", have: this.seq, view } : { kind: "hello", have: this.seq });
   }
 
+  /** A view is gone: Python closes what nobody looks at. */
+  bye(): void {
+    this.model.send({ kind: "bye" });
+  }
+
   readParameters(): void {
     this.parameters = this.model.get("_parameters") ?? [];
     this.notify({ kind: "parameters" });

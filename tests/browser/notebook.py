@@ -87,14 +87,19 @@ class Notebook:
 
     def screenshot(self, name: str, part: Locator | None = None) -> Path:
         """Save a picture of the page, or of `part` of it, in tests/browser/output/, for people to look at."""
-        SHOTS.mkdir(exist_ok=True)
-        file = SHOTS / f"{name}.png"
+        file = self.screenshot_path(name)
         if part is not None:
             part.scroll_into_view_if_needed()
             part.screenshot(path=file)
         else:
             self.page.screenshot(path=file)
         return file
+
+    @staticmethod
+    def screenshot_path(name: str) -> Path:
+        """Where a picture is saved."""
+        SHOTS.mkdir(exist_ok=True)
+        return SHOTS / f"{name}.png"
 
     def command(self, name: str, arguments: dict[str, Any] | None = None, wait: bool = True) -> None:
         """Run one of JupyterLab's own commands, and wait until it is done unless told not to."""
@@ -130,6 +135,15 @@ class Notebook:
         """Wait until the cell's prompt is a number."""
         self._wait(_PROMPT, [index, r"\[\d+\]"], timeout_s)
 
+    def wait_count(self, index: int, count: int, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until the cell's prompt is this number."""
+        self._wait(_PROMPT, [index, rf"\[{count}\]"], timeout_s)
+
+    def is_trusted(self, index: int) -> bool:
+        """Whether the outputs of a cell may do what they like."""
+        script = "index => window.jupyterapp.shell.currentWidget.content.widgets[index].model.trusted"
+        return bool(self.page.evaluate(script, index))
+
     def output_text(self, index: int) -> str:
         return "\n".join(self.cell(index).locator(".jp-OutputArea-output").all_inner_texts())
 
@@ -137,6 +151,12 @@ class Notebook:
         """The first heatmap of the notebook, or of one cell."""
         place = self.page if index is None else self.cell(index)
         return place.locator(".gv-heatmap").first
+
+    def figure(self, index: int) -> Locator:
+        """The still picture of a run that is over, with its words."""
+        figure = self.cell(index).locator("figure")
+        figure.wait_for()
+        return figure
 
     # --- the kernel ---
 
@@ -165,6 +185,10 @@ class Notebook:
         self.page.locator('.jp-NotebookPanel:not(.lm-mod-hidden) [data-jp-item-name="restart"] jp-button').click()
         self.page.locator(".jp-Dialog .jp-mod-accept").click()
         self.wait_ready()
+
+    def shutdown(self) -> None:
+        """End the kernel; the page stays as it is."""
+        self.lab.rest("DELETE", f"sessions/{self._session()['id']}")
 
     def wait_idle(self, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the server says that the kernel rests; works where a reloaded page shows no prompts."""

@@ -152,6 +152,15 @@ def test_a_name_that_looks_like_html_stays_text(host: OpenHost) -> None:
     page.traffic.assert_clean()
 
 
+def test_a_view_that_is_gone_says_so(host: OpenHost) -> None:
+    page = host()
+    show_all_looks(page)
+    page.page.evaluate("host.view().close()")
+    assert [said["kind"] for said in page.page.evaluate("host.sent")] == ["hello", "hello", "hello", "bye"]
+    page.page.evaluate("host.close()")
+    assert page.page.evaluate("host.sent.filter(said => said.kind === 'bye').length") == 2
+
+
 def _tooltip(page: Host, parameter: str, iteration: int) -> str:
     """Point at a cell and read what is said about it."""
     picture = pixels.grab(page.widget)

@@ -9,7 +9,7 @@ import pytest
 
 from gradviz.widgets.colours import VIRIDIS
 
-from . import colours, pixels
+from . import colours, pixels, static
 from .conftest import OpenNotebook
 from .deadline import until
 from .notebook import Notebook
@@ -73,12 +73,16 @@ def test_after_an_interrupt_the_kernel_lives_and_the_run_can_go_on(notebook: Ope
     assert set(page.evaluate(STEPS_TAKEN)) == {kept}, "Not every step that was taken was recorded."
     assert page.evaluate("loop.state.status") == "interrupted"
     assert page.evaluate(HOOKS) == 0
-    _assert_shows_the_history(page, TRAIN, kept, "interrupted")
+    _assert_leaves_the_history(page, TRAIN, kept, "Interrupted")
 
     page.run(AGAIN)
     page.wait_done(AGAIN)
     assert page.evaluate("len(loop.history.norms)") == kept + 100
-    _assert_shows_the_history(page, AGAIN, kept + 100, "completed")
+    _assert_leaves_the_history(page, AGAIN, kept + 100, "Completed")
+    _assert_leaves_the_history(page, TRAIN, kept, "Interrupted")
+    page.run(ANEW)
+    page.wait_done(ANEW)
+    _assert_shows_the_history(page, ANEW, kept + 100, "completed")
     page.traffic.assert_clean()
 
 
@@ -99,7 +103,7 @@ def test_a_second_interrupt_stops_at_once(notebook: OpenNotebook) -> None:
     kept = page.evaluate("len(loop.history.norms)")
     assert set(page.evaluate(STEPS_TAKEN)) == {kept}
     assert page.evaluate(HOOKS) == 0
-    _assert_shows_the_history(page, TRAIN, kept, "interrupted")
+    _assert_leaves_the_history(page, TRAIN, kept, "Interrupted")
 
     page.run(AGAIN)
     page.wait_done(AGAIN)
@@ -159,6 +163,16 @@ def _assert_shows_the_history(page: Notebook, cell: int, iterations: int, status
     everywhere = [(parameter, iteration) for parameter in picture.rows for iteration in range(iterations)]
     assert set(picture.rows) == set(norms.columns)
     colours.assert_cells(picture, norms, VIRIDIS, everywhere)
+
+
+def _assert_leaves_the_history(page: Notebook, cell: int, iterations: int, status: str) -> None:
+    """The still picture of a run that is over, in the place of the live one."""
+    figure = page.figure(cell)
+    norms = page.frame("loop.history.norms").iloc[:iterations]
+    assert len(norms) == iterations
+    static.assert_shows(figure, norms)
+    static.assert_words(figure, status, f"iteration {iterations} of")
+    assert page.cell(cell).locator(".gv-heatmap").count() == 0
 
 
 def _with_status(picture: pixels.Picture, status: str) -> pixels.Picture | None:

@@ -14,7 +14,7 @@ import pytest
 
 from gradviz.widgets.colours import VIRIDIS
 
-from . import colours, contrast, pixels
+from . import colours, contrast, pixels, static
 from .conftest import OpenNotebook
 from .lab import Theme
 from .notebook import Notebook
@@ -33,6 +33,7 @@ BOUND_S = 90.0
 class Run:
     notebook: Notebook
     training: int  # the cell that trains
+    last: int  # the cell that shows the live picture once more
     live: list[Picture]
     norms: pd.DataFrame
     seconds: float
@@ -54,7 +55,7 @@ def run(shared_notebook: OpenNotebook) -> Run:
         assert notebook.prompt(training) == "[*]", "The training cell had ended before the picture was read."
     notebook.wait_done(last, BOUND_S)
     seconds = time.monotonic() - began
-    return Run(notebook, training, live, notebook.frame("loop.history.norms"), seconds)
+    return Run(notebook, training, last, live, notebook.frame("loop.history.norms"), seconds)
 
 
 def test_every_cell_runs_without_an_error(run: Run) -> None:
@@ -84,16 +85,20 @@ def test_live_pixels_have_the_colours_of_the_history_so_far(run: Run, moment: in
 
 
 def test_every_picture_of_the_finished_notebook_shows_every_iteration(run: Run) -> None:
-    widgets = run.notebook.page.locator(".gv-heatmap").all()
-    assert widgets
-    for widget in widgets:
-        pixels.wait_painted(widget, len(run.norms), 10)
-        picture = pixels.grab(widget)
-        assert picture.iterations == picture.span == len(run.norms)
-        assert "completed" in picture.status.lower()
-        colours.assert_domain(picture, run.norms)
-        everywhere = [(name, iteration) for name in picture.rows for iteration in range(len(run.norms))]
-        colours.assert_cells(picture, run.norms, VIRIDIS, everywhere)
+    figure = run.notebook.figure(run.training)
+    static.assert_shows(figure, run.norms)
+    static.assert_words(figure, "Completed", "epoch 20 of 20", f"iteration {len(run.norms)} of {len(run.norms)}")
+    assert figure.locator("code").inner_text() == "gv.heatmap(loop)"
+
+    assert run.notebook.page.locator(".gv-heatmap").count() == 1
+    widget = run.notebook.widget(run.last)
+    pixels.wait_painted(widget, len(run.norms), 10)
+    picture = pixels.grab(widget)
+    assert picture.iterations == picture.span == len(run.norms)
+    assert "completed" in picture.status.lower()
+    colours.assert_domain(picture, run.norms)
+    everywhere = [(name, iteration) for name in picture.rows for iteration in range(len(run.norms))]
+    colours.assert_cells(picture, run.norms, VIRIDIS, everywhere)
 
 
 def test_the_model_has_learnt(run: Run) -> None:
@@ -105,8 +110,12 @@ def test_the_model_has_learnt(run: Run) -> None:
 def test_all_text_can_be_read(run: Run, theme: Theme, width: int) -> None:
     run.notebook.set_theme(theme)
     run.notebook.resize(width)
-    widget = run.notebook.widget(run.training)
+    figure = run.notebook.figure(run.training)
+    run.notebook.screenshot(f"quickstart-static-{theme}-{width}", figure)
+    contrast.assert_readable(figure)
+    widget = run.notebook.widget(run.last)
     run.notebook.screenshot(f"quickstart-{theme}-{width}", widget)
+    pixels.wait_painted(widget, len(run.norms), 10)
     contrast.assert_readable(widget)
     picture = pixels.grab(widget)
     draw = random.Random(_seed())

@@ -28,6 +28,17 @@ def test_the_first_is_held_back_and_the_second_raises():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_while_it_is_held_a_second_one_waits_too():
+    with InterruptGuard() as guard:
+        press()
+        with guard.held():
+            press()
+            press()
+        assert guard.requested
+        with pytest.raises(KeyboardInterrupt):
+            press()
+
+
 def test_another_handler_than_python_s_own_comes_back():
     mine, heard = signal.getsignal(signal.SIGINT), []
     signal.signal(signal.SIGINT, lambda *_: heard.append(1))

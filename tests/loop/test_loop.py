@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import os
@@ -920,3 +921,80 @@ def test_values_written_through_data_between_two_runs_are_taken_over_in_16_bits(
     model.weight.data.fill_(2.0)
     loop.run(data, display=None)
     assert model.weight.float().mean().item() == pytest.approx(2, abs=0.02)
+
+
+def test_a_display_that_fails_warns_and_the_run_goes_on(monkeypatch):
+    def broken(*of):
+        raise FileNotFoundError("the widgets are not built")
+
+    monkeypatch.setattr("gradviz.widgets.notebook.show_run", broken)
+    with pytest.warns(RecordingWarning, match="the widgets are not built"):
+        assert small_loop().run(batches(1)).status == "completed"
+    assert small_loop().run(batches(1), display=None).status == "completed"
+
+
+class Shown:
+    """What a notebook shows of a run; how the run stood when it was frozen."""
+
+    def __init__(self, history, freeze=lambda: None):
+        self.history, self.frozen, self.heard, self._freeze = history, [], [], freeze
+        history.subscribe(self.hear)
+
+    def hear(self, final):
+        self.heard.append((self.history.progress.status, final, len(self.frozen)))
+
+    def freeze(self):
+        self._freeze()
+        self.frozen.append(self.history.progress.status)
+
+
+@pytest.mark.parametrize(
+    ("handler", "error", "status"),
+    [
+        (lambda state: None, None, "completed"),
+        (lambda state: "halt_loop", None, "halted"),
+        (lambda state: signal.raise_signal(signal.SIGINT), KeyboardInterrupt, "interrupted"),
+        (lambda state: 1 / 0, ZeroDivisionError, "failed"),
+    ],
+)
+def test_the_picture_is_made_once_the_run_is_over_and_before_the_last_word(monkeypatch, handler, error, status):
+    shown = []
+    monkeypatch.setattr(
+        "gradviz.widgets.notebook.show_run", lambda history, _: shown.append(Shown(history)) or shown[-1]
+    )
+    loop = small_loop().handle_event("iteration_completed", handler)
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        loop.run(batches(2))
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        loop.run(batches(2))
+    assert [one.frozen for one in shown] == [[status], [status]]
+    assert shown[-1].heard[-1] == (status, True, 1)
+
+
+@pytest.mark.case("N08")
+@pytest.mark.parametrize("handler", [lambda state: None, lambda state: 1 / 0])
+def test_a_ctrl_c_while_the_picture_is_made_waits_for_it_and_is_not_lost(monkeypatch, handler):
+    def press():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    shown = []
+    monkeypatch.setattr(
+        "gradviz.widgets.notebook.show_run", lambda history, _: shown.append(Shown(history, press)) or shown[-1]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        small_loop().handle_event("iteration_completed", handler).run(batches(2))
+    assert len(shown[0].frozen) == 1
+
+
+def test_a_picture_that_fails_warns_and_the_live_one_hears_of_the_end(monkeypatch):
+    def broken():
+        raise MemoryError("no room")
+
+    shown = []
+    monkeypatch.setattr(
+        "gradviz.widgets.notebook.show_run", lambda history, _: shown.append(Shown(history, broken)) or shown[-1]
+    )
+    with pytest.warns(RecordingWarning, match="no room"):
+        assert small_loop().run(batches(2)).status == "completed"
+    assert shown[0].heard[-1] == ("completed", True, 0)

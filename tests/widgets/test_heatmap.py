@@ -13,7 +13,7 @@ import gradviz as gv
 from gradviz.history.history import History, Parameter
 from gradviz.history.rows import OK
 from gradviz.widgets import heatmap as module
-from gradviz.widgets.heatmap import Heatmap, heatmap
+from gradviz.widgets.heatmap import Heatmap, for_run, heatmap
 
 
 def history_of(*names: str) -> History:
@@ -66,6 +66,28 @@ def test_asking_again_gives_the_same_widget_and_two_histories_two():
     assert heatmap(history) is not heatmap(history_of("w"))
 
 
+@pytest.mark.case("W07")
+def test_a_hundred_widgets_that_were_closed_are_freed():
+    from ipywidgets.widgets.widget import _instances
+    from torch import nn
+
+    loops = [gv.trainer(nn.Linear(1, 1), "huber", "sgd") for _ in range(100)]
+    before = len(_instances)
+    freed = []
+    for loop in loops:
+        widget = gv.heatmap(loop)
+        widget._repr_mimebundle_()
+        widget.close()
+        widget.close()
+        loop.history.notify(final=True)
+        assert widget.publisher.sent.messages == 1
+        freed.append(weakref.ref(widget))
+    del widget
+    gc.collect()
+    assert [ref() for ref in freed] == [None] * 100
+    assert len(_instances) == before
+
+
 def test_a_closed_widget_is_replaced_and_freed():
     history = history_of("w")
     first = heatmap(history)
@@ -88,6 +110,42 @@ def test_a_browser_s_hello_is_answered():
     widget._on_message(widget, {"kind": "hello", "have": 2}, [])
     widget._on_message(widget, {"kind": "something else"}, [])
     assert widget.publisher.sent.messages == 2
+
+
+def test_the_widget_of_a_run_goes_when_the_next_one_begins_unless_somebody_looks_at_it():
+    first, second, third = history_of("a"), history_of("b"), history_of("c")
+    widget = for_run(first)
+    widget._repr_mimebundle_()
+    widget._on_message(widget, {"kind": "hello", "have": 0, "view": True}, [])
+    assert for_run(second) is not widget
+    assert widget.comm is not None  # its run goes on, around the other
+    widget.run_is_over()
+    widget._on_message(widget, {"kind": "bye"}, [])
+    widget._on_message(widget, {"kind": "bye"}, [])
+    sent = widget.publisher.sent.messages
+    first.notify(final=True)
+    assert widget.publisher.sent.messages == sent  # nobody looks
+
+    widget._on_message(widget, {"kind": "hello", "have": 0, "view": True}, [])  # a page that was away
+    assert widget.publisher.sent.messages == sent + 1
+    for_run(third)
+    assert widget.comm is not None
+    widget._on_message(widget, {"kind": "bye"}, [])
+    assert for_run(third).comm is not None
+    assert widget.comm is None
+
+
+def test_a_widget_that_the_user_asked_for_lives_on():
+    first = history_of("a")
+    widget = heatmap(first)
+    widget._repr_mimebundle_()
+    assert for_run(first) is widget
+    widget.run_is_over()
+    for_run(history_of("b"))
+    sent = widget.publisher.sent.messages
+    first.notify(final=True)
+    assert widget.comm is not None
+    assert widget.publisher.sent.messages == sent + 1
 
 
 def test_the_bundle_is_small_and_imports_nothing_from_the_network():

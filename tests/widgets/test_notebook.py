@@ -1,27 +1,172 @@
-"""Outside a notebook nothing is shown, and a picture that fails never stops a run."""
+"""What a run leaves under its cell, in a real kernel without a browser: as nbconvert and papermill run notebooks."""
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from types import SimpleNamespace
 
+import nbformat
 import pytest
-import torch
-from torch import nn
+from nbclient import NotebookClient
 
-import gradviz as gv
-from gradviz.errors import RecordingWarning
 from gradviz.history.history import History
-from gradviz.widgets import notebook
-from gradviz.widgets.notebook import in_notebook, show_live
+from gradviz.widgets.notebook import code_for, in_notebook, show_run
 
-DATA = [(torch.ones(1, 1), torch.ones(1, 1))]
+VIEW = "application/vnd.jupyter.widget-view+json"
+SETUP = """
+import signal, torch, gradviz as gv
+from torch import nn
+from ipywidgets.widgets.widget import _instances
+
+data = [(torch.ones(4, 3), torch.ones(4, 1))] * 10
+
+def make():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    return gv.trainer(model, "mean_squared_error", "adam").metric("mean_absolute_error")
+
+def at(iteration, do):
+    return lambda state: do() if state.iteration == iteration else None
+
+def fail():
+    raise OSError("the disk is full")
+
+def ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+def executed(*sources: str) -> nbformat.NotebookNode:
+    """A notebook whose cells ran one after the other, errors and all, with its widgets' state saved."""
+    cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, *sources)]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    NotebookClient(notebook, timeout=120, allow_errors=True).execute()
+    assert not notebook.cells[0].outputs
+    return notebook
+
+
+def outputs(cell: nbformat.NotebookNode) -> list[str]:
+    """What kinds of output a cell has, in order."""
+    return [
+        "picture" if "<figure" in output.get("data", {}).get("text/html", "")
+        else "widget" if VIEW in output.get("data", {})
+        else output.get("ename") or output.get("name") or output.output_type
+        for output in cell.outputs
+    ]  # fmt: skip
+
+
+def words(cell: nbformat.NotebookNode) -> list[str]:
+    picture = next(output for output in cell.outputs if "<figure" in output.get("data", {}).get("text/html", ""))
+    assert set(picture.data) == {"text/html", "text/plain"}
+    return picture.data["text/plain"].splitlines()
+
+
+def state(notebook: nbformat.NotebookNode) -> dict[str, dict]:
+    """The widgets whose state is saved in the notebook and whose front end is there."""
+    saved = notebook.metadata.get("widgets", {}).get("application/vnd.jupyter.widget-state+json", {"state": {}})
+    return {name: model for name, model in saved["state"].items() if model["state"].get("_esm")}
+
+
+@pytest.mark.case("W01")
+def test_however_a_run_ends_its_picture_stays_and_its_error_stands_below():
+    notebook = executed(
+        "loop = make(); loop.run(data, epochs=2);",
+        "halted = make().handle_event('iteration_completed', at(12, lambda: 'halt_loop')); halted.run(data, epochs=2);",
+        "failed = make().handle_event('iteration_completed', at(12, fail)); failed.run(data, epochs=2)",
+        "stopped = make().handle_event('iteration_completed', at(12, ctrl_c)); stopped.run(data, epochs=2)",
+        "def bad():\n    yield from data\n    fail()\nlast = make(); last.run(lambda epoch: bad())",
+        "print(*(_.history.progress.status for _ in (loop, halted, failed, stopped, last)))",
+    )
+    _, completed, halted, failed, stopped, last, after = notebook.cells
+    assert [outputs(cell) for cell in (completed, halted)] == [["picture"], ["picture"]]
+    assert [outputs(cell) for cell in (failed, last)] == [["picture", "OSError"], ["picture", "OSError"]]
+    assert outputs(stopped) == ["picture", "KeyboardInterrupt"]
+    assert words(completed)[0].startswith("Completed · epoch 2 of 2 · iteration 20 of 20 · mean loss ")
+    assert " · mean_absolute_error " in words(completed)[0]
+    assert words(halted)[0].startswith("Halted · epoch 2 of 2 · iteration 13 of 20")
+    assert words(failed)[:2] == [words(failed)[0], "OSError: the disk is full"]
+    assert words(stopped)[0].startswith("Interrupted · epoch 2 of 2 · iteration 13 of 20")
+    assert words(last)[0].startswith("Failed · epoch 1 of 1 · iteration 10")
+    names = [words(cell)[-1].split(": ")[1] for cell in (completed, halted, failed, stopped, last)]
+    assert names == [f"gv.heatmap({name})" for name in ("loop", "halted", "failed", "stopped", "last")]
+    assert after.outputs[0].text.split() == ["completed", "halted", "failed", "interrupted", "failed"]
+
+
+@pytest.mark.case("N08")
+def test_a_ctrl_c_while_the_picture_is_drawn_is_neither_lost_nor_does_it_leave_half_a_picture():
+    interrupting = """
+from gradviz.widgets import static_view
+draw = static_view.draw
+def interrupted(*of):
+    ctrl_c(); ctrl_c()
+    return draw(*of)
+static_view.draw = interrupted
+"""
+    notebook = executed(
+        interrupting,
+        "make().run(data)",
+        "make().handle_event('iteration_completed', at(5, ctrl_c)).run(data)",
+        "make().handle_event('iteration_completed', at(5, fail)).run(data)",
+        "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)",
+    )
+    _, _, completed, stopped, failed, after = notebook.cells
+    for cell in (completed, stopped, failed):
+        assert outputs(cell) == ["picture", "KeyboardInterrupt"]
+    assert "the disk is full" in "".join(failed.outputs[1].traceback)
+    assert [words(cell)[0].split()[0] for cell in (completed, stopped, failed)] == [
+        "Completed",
+        "Interrupted",
+        "Failed",
+    ]
+    assert after.outputs[0].text.strip() == "True"
+
+
+def test_live_keeps_the_widget_none_shows_nothing_and_a_users_own_widget_stays():
+    notebook = executed(
+        "live = make(); live.run(data, display='live');",
+        "make().run(data, display=None);",
+        "loop = make(); gv.heatmap(loop)",
+        "loop.run(data);",
+        "loop.run(data);",
+        "print(gv.heatmap(loop).comm is not None, gv.heatmap(loop).publisher.sent.messages > 2)",
+    )
+    _, live, nothing, own, first, second, after = notebook.cells
+    assert [outputs(cell) for cell in (live, nothing, own)] == [["widget"], [], ["widget"]]
+    assert [words(cell)[0].split(" · ")[2] for cell in (first, second)] == ["iteration 10 of 10", "iteration 20 of 20"]
+    assert after.outputs[0].text.split() == ["True", "True"]
+    assert len(state(notebook)) == 2  # the live one, and the user's own, which the runs shared
+
+
+def test_a_picture_that_fails_is_said_once_and_leaves_the_live_one():
+    broken = (
+        "from gradviz.widgets import static_view\ndef draw(*of): raise MemoryError('no room')\nstatic_view.draw = draw"
+    )
+    notebook = executed(broken, "loop = make(); loop.run(data, epochs=2).status")
+    cell = notebook.cells[2]
+    assert outputs(cell) == ["widget", "stderr", "execute_result"]
+    assert cell.outputs[1].text.count("The run's picture cannot be drawn (MemoryError: no room)") == 1
+    assert cell.outputs[2].data["text/plain"] == "'completed'"
+
+
+@pytest.mark.case("W06")
+def test_twenty_runs_leave_one_model_and_a_notebook_that_does_not_grow():
+    count = "print(sum(type(_).__name__ == 'Heatmap' for _ in _instances.values()), len(_instances))"
+    notebook = executed(*["loop = make(); loop.run(data);"] * 20, "pass", *["loop.run(data);"] * 20, count)
+    models, registered = map(int, notebook.cells[-1].outputs[0].text.split())
+    assert (models, registered) == (1, 2)  # with its layout
+    assert len(state(notebook)) == 1
+    # The outputs of one cell are replaced by those of its next run; nbclient keeps the state of all widgets there were.
+    size = len(json.dumps(notebook.cells[1].outputs)) + len(json.dumps(notebook.metadata))
+    print(f"{size:,} bytes")
+    assert size < 300_000
 
 
 def test_a_script_and_a_plain_ipython_are_no_notebook(monkeypatch):
     assert not in_notebook()
-    show_live(History())
+    assert show_run(History(), "auto") is None
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace()))
     assert not in_notebook()
 
@@ -37,19 +182,24 @@ def test_a_kernel_is_one_on_its_main_thread_only(monkeypatch):
     assert answers == [False]
 
 
-def test_a_picture_that_fails_warns_and_the_run_goes_on(monkeypatch):
-    def broken(history):
-        raise FileNotFoundError("the widgets are not built")
+class Evil:
+    """Whoever asks it for anything gets an error."""
 
-    monkeypatch.setattr(notebook, "show_live", broken)
-    with pytest.warns(RecordingWarning, match="the widgets are not built"):
-        state = gv.trainer(nn.Linear(1, 1), "huber", "sgd").run(DATA)
-    assert state.status == "completed"
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
 
 
-def test_display_none_shows_nothing(monkeypatch):
-    def never(history):
-        raise AssertionError("shown")
+def test_the_code_is_in_the_names_that_the_user_has(monkeypatch):
+    import gradviz
 
-    monkeypatch.setattr(notebook, "show_live", never)
-    assert gv.trainer(nn.Linear(1, 1), "huber", "sgd").run(DATA, display=None).status == "completed"
+    names = {}
+    shell = SimpleNamespace(kernel=object(), user_ns=names)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    history = History()
+    assert code_for(history) == "gv.heatmap(loop)"
+    names.update(evil=Evil(), _hidden=SimpleNamespace(history=history), gradviz=gradviz)
+    assert code_for(history) == "gradviz.heatmap(loop)"
+    names["rows"] = history
+    assert code_for(history) == "gradviz.heatmap(rows)"
+    names["training"] = SimpleNamespace(history=history)
+    assert code_for(history) == "gradviz.heatmap(training)"
