@@ -10,6 +10,10 @@ tenth on a busy machine; in turns that are shuffled anew in every round, by a hu
 A turn is one step among loops that do all their work within it. Those that write files go on writing behind their step,
 by a thread or a process of their own. There a turn is several steps, of which the first does not count, so that what a
 loop writes is in its own time and in nobody else's; before the next turn it is waited for.
+
+What a loop does in some of its steps only, as sending a picture ten times in a second, is colder among the steps of
+others than it is in life, and takes more than twice as long. So such a loop goes on alone in the end: how much longer
+its steps are that send is seen among its own.
 """
 
 from __future__ import annotations
@@ -69,7 +73,7 @@ class Loop:
     """How many tensors' gradients it has on record in the end."""
     records: int = 0
     """How many it should have of each step."""
-    sent: Callable[[], int] = lambda: 0
+    sent: Callable[[], int] | None = None
     """Counts what it does in some of its steps only."""
     settle: Callable[[], object] = lambda: None
     """Waits for what it does behind its steps."""
@@ -89,12 +93,13 @@ class Turns:
 
     def step(self) -> tuple[float, int]:
         """Let it take one step: how many seconds that took, and how often it sent something."""
-        before = self.loop.sent()
+        count = self.loop.sent or (lambda: 0)
+        before = count()
         self.loop.watch.start()
         self._greenlet.switch()
         took = self.loop.watch.stop()
         self.steps += 1
-        return took, self.loop.sent() - before
+        return took, count() - before
 
     def finish(self) -> None:
         """Give it no batch any more, and see that it has on record what it should."""
@@ -115,7 +120,15 @@ class Turns:
 
 
 def interleave(
-    loops: list[Loop], batch: tuple[Tensor, Tensor], *, rounds: int, seconds: float, warm_up: int, turn: int, seed: int
+    loops: list[Loop],
+    batch: tuple[Tensor, Tensor],
+    *,
+    rounds: int,
+    seconds: float,
+    warm_up: int,
+    turn: int,
+    alone: int,
+    seed: int,
 ) -> dict[str, Any]:
     """Let every loop have its turn in every round, in an order shuffled anew, until there is no time for one more.
 
@@ -123,12 +136,11 @@ def interleave(
     -------
     dict
         ``steps_us``, the microseconds of each counted step by loop; ``sent``, how often it sent something in each, of
-        those that send; ``told``, what else loops tell.
+        those that send; ``alone``, both of the steps that these took alone; ``told``, what else loops tell.
     """
     shuffle = random.Random(seed).shuffle
     everyone = [Turns(loop, batch) for loop in loops]
-    steps: dict[str, list[float]] = {loop.name: [] for loop in loops}
-    sent: dict[str, list[int]] = {loop.name: [] for loop in loops}
+    taken: dict[str, list[tuple[float, int]]] = {loop.name: [] for loop in loops}
     began = time.perf_counter()
     for number in range(-warm_up, rounds):
         if number == 0:
@@ -139,19 +151,29 @@ def interleave(
         order = everyone[:]
         shuffle(order)
         for one in order:
-            taken = [one.step() for _ in range(turn)]
+            steps = [one.step() for _ in range(turn)]
             one.loop.settle()
             if number >= 0:
-                counted = taken[turn > 1 :]
-                steps[one.loop.name] += [round(seconds * 1e6, 1) for seconds, _ in counted]
-                sent[one.loop.name] += [count for _, count in counted]
+                taken[one.loop.name] += steps[turn > 1 :]
+    lonely = {one.loop.name: [one.step() for _ in range(alone)] for one in everyone if one.loop.sent is not None}
     for one in reversed(everyone):  # the last that began has the handlers of signals
         one.finish()
     return {
-        "steps_us": steps,
-        "sent": {name: counts for name, counts in sent.items() if any(counts)},
+        "steps_us": {name: microseconds(steps) for name, steps in taken.items()},
+        "sent": {name: counts(taken[name]) for name in lonely},
+        "alone": {name: {"steps_us": microseconds(steps), "sent": counts(steps)} for name, steps in lonely.items()},
         "told": {loop.name: told for loop in loops if (told := loop.told())},
     }
+
+
+def microseconds(steps: list[tuple[float, int]]) -> list[float]:
+    """How long each step took."""
+    return [round(seconds * 1e6, 1) for seconds, _ in steps]
+
+
+def counts(steps: list[tuple[float, int]]) -> list[int]:
+    """How often each step sent something."""
+    return [sent for _, sent in steps]
 
 
 def gradient_of(setting: Setting) -> dict[str, float]:
@@ -189,6 +211,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, metavar="S", help="for the rounds, at most (60)")
     parser.add_argument("--warm-up", type=int, default=10, metavar="N", help="rounds before those (10)")
     parser.add_argument("--turn", type=int, default=1, metavar="N", help="steps that a loop takes in a round (1)")
+    parser.add_argument("--alone", type=int, default=0, metavar="N", help="steps alone of what sends (0)")
     parser.add_argument("--seed", type=int, default=0, help="of the order (0)")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="that torch uses (2)")
     parser.add_argument("--json", type=Path, required=True, metavar="FILE", help="where the times go")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -27,6 +27,9 @@ MODELS = {"mlp": mlp, "transformer": transformer, "deep": deep}
 REPEATS = 5
 PAIRS = {"mlp": 200, "transformer": 8, "deep": 60}  # of steps, in each repeat
 COLUMNS = "{:<12}{:<26}{:>6}{:>8}{:>8}{:>8}{:>16}{:>11}{:>11}"
+
+
+Time = TypeVar("Time", int, float)
 
 
 @dataclass
@@ -96,7 +99,7 @@ def ratio_of_medians(rounds: list[tuple[int, int]]) -> float:
     return median(mine for mine, _ in rounds) / median(theirs for _, theirs in rounds)
 
 
-def lower_decile(times: list[int]) -> int:
+def lower_decile(times: list[Time]) -> Time:
     return sorted(times)[len(times) // 10]
 
 

@@ -1,0 +1,94 @@
+"""The README's table, from the file that `make bench` writes: no number of it is typed.
+
+    python -m tests.benchmarks.report [dist/bench.json]
+
+keeps the results in ``tests/benchmarks/results.json``, without the time of every step, and puts their table into the
+README. A test holds the two together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.bench_loop import DEFAULT_FILE, PEERS, ROOT
+
+README = ROOT / "README.md"
+RESULTS = Path(__file__).with_name("results.json")
+BEGIN, END = "<!-- benchmark: made by tests/benchmarks/report.py -->\n", "<!-- end of benchmark -->"
+
+MODELS = {"mlp": "MLP", "transformer": "transformer", "deep": "200 layers"}
+OURS = {
+    "none": ("gradviz, `record=None`", "loss and metrics"),
+    "norms": ('gradviz, `record="norms"`', "norm"),
+    "all": ('gradviz, `record="all"`', "norm, mean, std, max_abs, share of zeros, counts of NaN and infinities"),
+    "live": ("the same with its heatmap on show", "the same, and a picture, live"),
+}
+OTHERS = {
+    "floor": ("one `torch._foreach_norm`, one transfer", "norm"),
+    "TensorBoard scalars": ("TensorBoard, `add_scalar` of each norm", "norm, in a file"),
+    "TensorBoard histograms": ("TensorBoard, `add_histogram`", "histogram of about 1,500 bins, in a file"),
+    "wandb.watch": ('`wandb.watch(log="gradients", log_freq=1)`, offline', "histogram of 64 bins, in a file"),
+    "TorchLens watch": ("TorchLens `watch(every=1)`", "norm, mean, std, min, max, share of zeros, count"),
+}
+LOOPS = {"bare again": ("plain PyTorch, against itself", "nothing"), **OURS, **OTHERS}
+
+
+def table(report: dict[str, Any]) -> str:
+    """The results in markdown, with what they were measured on."""
+    ratio = {(result["model"], result["loop"]): result["ratio"] for result in report["results"]}
+    lines = [
+        f"| | {' | '.join(MODELS.values())} | recorded of every parameter |",
+        "|---|" + "--:|" * len(MODELS) + "---|",
+    ]
+    for loop, (name, recorded) in LOOPS.items():
+        cells = [f"{ratio[model, loop]:.3f}" if (model, loop) in ratio else "" for model in MODELS]
+        lines.append(f"| {name} | {' | '.join(cells)} | {recorded} |")
+    return "\n".join([*lines, "", *ahead(ratio), circumstances(report), ""])
+
+
+def ahead(ratio: dict[tuple[str, str], float]) -> list[str]:
+    """Who asks for less than gradviz with all statistics, and where."""
+    cheaper = {}
+    for loop, (name, _) in OTHERS.items():
+        where = [MODELS[model] for model in MODELS if ratio.get((model, loop), 9.0) < ratio.get((model, "all"), 0.0)]
+        if where:
+            cheaper[name] = " and ".join(where) if len(where) < len(MODELS) else "all three"
+    if not cheaper:
+        return []
+    return [f'Cheaper than `record="all"`: {"; ".join(f"{name} ({where})" for name, where in cheaper.items())}.', ""]
+
+
+def circumstances(report: dict[str, Any]) -> str:
+    """Machine, date and versions."""
+    versions = ", ".join(f"{name} {report[name]}" for name in ("torch", *PEERS))
+    changed = " with changes" if report["dirty"] else ""
+    return (
+        f"Measured on {report['date'][:10]} at {report['commit'][:7]}{changed}: {report['processor']}, "
+        f"{report['cores']} cores, torch with {report['threads']} threads, Python {report['python']}, {versions}."
+    )
+
+
+def rewritten(readme: str, report: dict[str, Any]) -> str:
+    """The README with the table of a report between its marks."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{table(report)}{END}{after}"
+
+
+def main() -> None:
+    """Keep the results of a file, and put them into the README."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="?", default=DEFAULT_FILE, help="(%(default)s)")
+    report = json.loads(parser.parse_args().file.read_text())
+    if report["quick"]:
+        parser.error("these are the figures of QUICK=1, which nobody should read; run make bench")
+    del report["processes"]
+    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+    README.write_text(rewritten(README.read_text(), report))
+
+
+if __name__ == "__main__":
+    main()
