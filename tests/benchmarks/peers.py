@@ -12,6 +12,7 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -89,23 +90,17 @@ def wandb_watch(setting: Setting) -> Loop:
 
 
 def torchlens_watch(setting: Setting) -> Loop:
-    """Statistics of all gradients at the optimizer's step, kept in memory."""
+    """Statistics of all gradients at the optimizer's step, kept in memory; the loop is the bare one."""
     model, adam = a_copy(setting.model)
     iteration, sink = itertools.count(), torchlens.trackers.MemorySink()
     watch = torchlens.trackers.watch(model, to=sink, optimizer=adam, step=lambda: next(iteration), every=1)
-
-    def train(batches: Batches) -> None:
-        for inputs, targets in batches:
-            adam.zero_grad()
-            loss = setting.criterion(model(inputs), targets)
-            loss.backward()
-            adam.step()
 
     def recorded() -> int:
         watch.close()
         return sum(point.tag.startswith("gradients/norm/") for point in sink.scalars)
 
-    return Loop("TorchLens watch", train, recorded=recorded, records=tensors(model))
+    loop = bare("TorchLens watch", replace(setting, model=model), adam)
+    return replace(loop, recorded=recorded, records=tensors(model))
 
 
 def a_copy(model: nn.Module) -> tuple[nn.Module, torch.optim.Adam]:

@@ -29,7 +29,7 @@ OURS = {
 OTHERS = {
     "floor": ("one `torch._foreach_norm`, one transfer", "norm"),
     "TensorBoard scalars": ("TensorBoard, `add_scalar` of each norm", "norm, in a file"),
-    "TensorBoard histograms": ("TensorBoard, `add_histogram`", "histogram of about 1,500 bins, in a file"),
+    "TensorBoard histograms": ("TensorBoard, `add_histogram`", "histogram, in a file"),
     "wandb.watch": ('`wandb.watch(log="gradients", log_freq=1)`, offline', "histogram of 64 bins, in a file"),
     "TorchLens watch": ("TorchLens `watch(every=1)`", "norm, mean, std, min, max, share of zeros, count"),
 }
