@@ -42,12 +42,16 @@ NAMED = 3
 LONGEST = 80
 """Letters of a name or a message that are shown."""
 
-_STYLE = """
-.gv-static .gv-dark { display: none }
-body[data-jp-theme-light="false"] .gv-static .gv-dark, body.vscode-dark .gv-static .gv-dark,
-body.vscode-high-contrast:not(.vscode-high-contrast-light) .gv-static .gv-dark, html[theme="dark"] .gv-static .gv-dark,
-html[data-theme="dark"] .gv-static .gv-dark, html.dark .gv-static .gv-dark, body.dark .gv-static .gv-dark
-{ display: block; width: 100%; height: 100%; max-width: none; margin: 0 }
+_DARK = (
+    ':is(body[data-jp-theme-light="false"], body.vscode-dark,'
+    " body.vscode-high-contrast:not(.vscode-high-contrast-light),"
+    ' html[theme="dark"], html[data-theme="dark"], html.dark, body.dark) .gv-static'
+)
+# The edge of the light picture would shine through the smoothed edge of the dark one.
+_STYLE = f"""
+.gv-static .gv-dark {{ display: none }}
+{_DARK} .gv-dark {{ display: block; width: 100%; height: 100%; max-width: none; margin: 0 }}
+{_DARK} .gv-light {{ clip-path: inset(2px) }}
 """
 
 
@@ -66,7 +70,8 @@ def static_bundle(history: History, code: str) -> dict[str, str]:
         "text/html" and "text/plain", at most `LIMIT_BYTES` together.
     """
     columns, _ = history.overview()
-    plain = "\n".join([*_lines(history), f"The live heatmap again: {code}"])
+    words = [*_headline(history.progress), *_findings(history), f"The live heatmap again: {code}"]
+    plain = "\n".join(words)
     for grain in (1, 2, 4, 8, 16):  # only noise needs a second try
         index = draw(columns, history.described, history.epoch_starts, grain)
         html = _html(history, code, png(index, LIGHT), png(index, DARK, cut_colours=True))
@@ -76,23 +81,25 @@ def static_bundle(history: History, code: str) -> dict[str, str]:
 
 
 def _html(history: History, code: str, light: bytes, dark: bytes) -> str:
-    headline, *rest = (escape(line) for line in _lines(history))
-    word, _, numbers = headline.partition(" · ")
-    lines = [f"<strong>{word}</strong> · {numbers}" if numbers else f"<strong>{word}</strong>", *rest]
+    headline, *message = map(escape, _headline(history.progress))
+    word, dot, numbers = headline.partition(" · ")
+    above = "<br>".join([f"<strong>{word}</strong>{dot}{numbers}", *message])
+    code = f"The live heatmap again: <code>{escape(code)}</code>"
+    below = "<br>".join([*map(escape, _findings(history)), code])
     fits = f"display: block; width: 100%; min-width: {NARROWEST}px; max-width: {WIDTH}px; margin: 0"
     alt = escape(summary(history))
     # Without the style sheet the dark one has no size.
     hidden = 'alt="" aria-hidden="true" width="0" height="0" style="position: absolute; top: 0; left: 0"'
     pictures = (
-        f'<img alt="{alt}" width="{WIDTH}" style="{fits}" src="{_data(light)}">'
+        f'<img class="gv-light" alt="{alt}" width="{WIDTH}" style="{fits}" src="{_data(light)}">'
         f'<img class="gv-dark" {hidden} src="{_data(dark)}">'
     )
     return (
         f"<style>{_STYLE}</style>"
         '<figure class="gv-static" style="margin: 8px 4px; overflow-x: auto">'
-        f'<figcaption style="margin: 0 0 8px">{"<br>".join(lines)}</figcaption>'
+        f'<figcaption style="margin: 0 0 8px">{above}</figcaption>'
         f'<div style="{fits}; position: relative; overflow: hidden; border-radius: 6px">{pictures}</div>'
-        f'<div style="margin: 8px 0 0">The live heatmap again: <code>{escape(code)}</code></div>'
+        f'<div style="margin: 8px 0 0">{below}</div>'
         "</figure>"
     )
 
@@ -121,14 +128,10 @@ _ABSENT = {
 }
 
 
-def _lines(history: History) -> list[str]:
-    """How the run stands, what ended it, and what is to be known of its parameters."""
-    progress = history.progress
-    columns, _ = history.overview()
-    lines = [" · ".join(_numbers(progress))]
-    if progress.message:
-        lines.append(_short(progress.message))
-    return [*lines, *_findings(columns, [parameter["name"] for parameter in history.described])]
+def _headline(progress: Progress) -> list[str]:
+    """How the run stands, and what ended it."""
+    numbers = " · ".join(_numbers(progress))
+    return [numbers, _short(progress.message)] if progress.message else [numbers]
 
 
 def _numbers(progress: Progress) -> Iterator[str]:
@@ -140,20 +143,21 @@ def _numbers(progress: Progress) -> Iterator[str]:
         yield f"{'mean loss' if name == 'loss' else name} {glance(value)}"
 
 
-def _findings(columns: Columns, names: Sequence[str]) -> Iterator[str]:
+def _findings(history: History) -> Iterator[str]:
     """A line for each kind of trouble, and for each reason why there is no number."""
+    columns, _ = history.overview()
     if not len(columns):
         return
-    names = names[: columns.rows - 1]
+    names = [_short(parameter["name"]) for parameter in history.described[: columns.rows - 1]]
     for flag, word in _NONFINITE.items():
         has = columns.flags & flag > 0
-        first = np.where(has.any(axis=0), has.argmax(axis=0), len(columns))
+        first = np.where(has.any(axis=0), has.argmax(axis=0), len(columns)).tolist()
         if first[-1] < len(columns):
             yield f"{word} in the loss, first at {_at(columns, first[-1])}"
-        rows = np.argsort(first[:-1], kind="stable").tolist()
-        found = [f"{_short(names[row])}, first at {_at(columns, first[row])}" for row in rows if has[:, row].any()]
-        if found:
-            yield f"{word} in {_parameters(len(found), len(names))}: {_some(found, '; ')}"
+        if found := sum(place < len(columns) for place in first[:-1]):
+            start = min(first[:-1])
+            began = _some([name for name, place in zip(names, first[:-1], strict=True) if place == start])
+            yield f"{word} in {_parameters(found, len(names))}, first at {_at(columns, start)} in {began}"
     values = columns.maximum[:, :-1] > 0
     for flag, word in _ABSENT.items():
         has = columns.flags[:, :-1] & flag > 0
@@ -164,9 +168,9 @@ def _findings(columns: Columns, names: Sequence[str]) -> Iterator[str]:
         else:
             kinds = {" all the time": whole, " at times": has.any(axis=0) & ~whole}
         for when, which in kinds.items():
-            found = [_short(names[row]) for row in np.flatnonzero(which).tolist()]
-            if found:
-                yield f"{word}{when}, {_parameters(len(found), len(names))}: {_some(found, ', ')}"
+            those = [names[row] for row in np.flatnonzero(which).tolist()]
+            if those:
+                yield f"{word}{when}, {_parameters(len(those), len(names))}: {_some(those)}"
 
 
 def _at(columns: Columns, place: int) -> str:
@@ -177,9 +181,9 @@ def _parameters(found: int, of: int) -> str:
     return f"{count(found)} of {many(of, 'parameter')}"
 
 
-def _some(found: Sequence[str], between: str) -> str:
+def _some(found: Sequence[str]) -> str:
     more = f" and {count(len(found) - NAMED)} more" if len(found) > NAMED else ""
-    return between.join(found[:NAMED]) + more
+    return ", ".join(found[:NAMED]) + more
 
 
 def _short(text: str) -> str:

@@ -158,3 +158,69 @@ def test_twenty_reruns_leave_one_live_model_in_the_browser_and_in_the_kernel(not
     assert page.evaluate("sum(type(w).__name__ == 'Heatmap' for w in W.values())", OPEN) <= 1
     assert page.evaluate("len(W)", OPEN) <= 2  # with its layout
     page.traffic.assert_clean()
+
+
+# A transformer whose run was bad in every way; only its history is there.
+WIDE = """
+import numpy as np, gradviz as gv
+from IPython.display import display
+from gradviz.history.history import Parameter
+from gradviz.widgets.static_view import static_bundle
+from gradviz.history.rows import FROZEN, OK, UNUSED
+
+inner = ["norm1", "attn.qkv", "attn.out", "norm2", "mlp.0", "mlp.2"]
+blocks = [f"blocks.{i}.{name}.{kind}" for i in range(N_BLOCKS) for name in inner for kind in ("weight", "bias")]
+names = ["embed.weight", *blocks, "head.weight", "head.bias", "<img src=x onerror=document.title='run'>.weight"]
+history, n, random = gv.History(), len(names), np.random.default_rng(0)
+dtypes = ["bfloat16" if "mlp" in name else "float32" for name in names]
+history.declare([Parameter(name=name, shape=(64, 64), dtype=dtype) for name, dtype in zip(names, dtypes)])
+size = random.normal(-2, 1, n)
+for i in range(1300):
+    table = np.zeros((n, 8))
+    table[:, 0] = 10 ** (size - i / 1300 + 0.1 * random.normal(size=n))
+    states = np.full(n, OK, np.uint8)
+    states[0] = FROZEN if i < 400 else OK
+    states[-1] = UNUSED
+    if i in (1016, 1017):
+        table[1:-1, 0], table[1:-1, 5] = np.nan, 3
+    if 1060 < i < 1150:
+        table[5, 0], table[5, 6] = np.inf, 1
+    if 700 < i < 800:
+        table[7, 0] = 0
+    table[states != OK] = np.nan
+    loss = np.nan if i == 1016 else 2 * np.exp(-i / 400) + 0.1 * random.random()
+    history.append(i, i // 260, table, states, {"loss": loss})
+progress = history.progress
+progress.status, progress.epoch, progress.epochs, progress.iteration, progress.iterations = "failed", 4, 6, 1300, 1560
+progress.metrics, progress.message = {"loss": 0.214, "accuracy": 0.9}, "RuntimeError: the loss is not finite"
+display(static_bundle(history, code="gv.heatmap(history)"), raw=True)
+"""
+
+
+@pytest.mark.parametrize("blocks", [2, 12], ids=["narrow-model", "wide-model"])
+def test_a_run_that_went_wrong_can_be_read_in_any_theme_and_width(notebook: OpenNotebook, blocks: int) -> None:
+    page = notebook([WIDE.replace("N_BLOCKS", str(blocks))])
+    page.run_all()
+    page.wait_done(0)
+    figure = page.figure(0)
+    parameters = 12 * blocks + 4
+    static.assert_words(
+        figure,
+        "Failed",
+        "RuntimeError: the loss is not finite",
+        "NaN in the loss, first at iteration 1,016",
+        f"NaN in {parameters - 2} of {parameters} parameters, first at iteration 1,016 in blocks.0.norm1.weight, ",
+        "Unused all the time, 1 of .*: <img src=x onerror=document.title='run'>.weight",
+        "Frozen at times, 1 of .*: embed.weight",
+    )
+    assert page.page.title() != "run"
+    for theme in ("light", "dark"):
+        for width in (1280, 480):
+            page.set_theme(theme)
+            page.resize(width)
+            contrast.assert_readable(figure)
+            box = figure.locator("img").first.bounding_box()
+            assert box is not None
+            assert box["width"] >= 600
+            page.screenshot(f"static-wrong-{blocks}-{theme}-{width}", figure)
+    page.traffic.assert_clean()

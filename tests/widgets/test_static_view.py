@@ -69,11 +69,8 @@ def test_trouble_is_named_with_the_iteration_it_began_at():
     append(history, [NAN, NAN, NAN, INF, NAN], loss=NAN)
     lines = plain(history).splitlines()
     assert "NaN in the loss, first at iteration 2" in lines
-    assert (
-        "NaN in 4 of 5 parameters: b, first at iteration 1; a, first at iteration 2; c, first at iteration 2 and 1 more"
-        in lines
-    )
-    assert "+inf in 1 of 5 parameters: d, first at iteration 1" in lines
+    assert "NaN in 4 of 5 parameters, first at iteration 1 in b" in lines
+    assert "+inf in 1 of 5 parameters, first at iteration 1 in d" in lines
     assert not any(line.startswith("−inf") for line in lines)
 
 
@@ -121,7 +118,7 @@ def test_the_picture_is_a_png_inside_the_page_and_described():
     history = history_of("w")
     append(history, [0.5])
     text = static_bundle(history, CODE)["text/html"]
-    alt, width, data = re.search(r'<img alt="([^"]+)" width="(\d+)".*?base64,([^"]+)"', text).groups()
+    alt, width, data = re.search(r'<img class="gv-light" alt="([^"]+)" width="(\d+)".*?base64,([^"]+)"', text).groups()
     image = Image.open(io.BytesIO(base64.b64decode(data)))
     assert image.format == "PNG"
     assert image.width == 2 * int(width)
@@ -177,4 +174,4 @@ def test_an_overview_of_a_hundred_thousand_iterations_keeps_its_columns_honest()
         overview.append(Columns(start, start + np.uint32(1), values, values, flags))
     history = Noisy(["w"], False)
     history.noise = overview.columns
-    assert "NaN in 1 of 1 parameter: w, first at iterations 77,760–77,791" in plain(history)
+    assert "NaN in 1 of 1 parameter, first at iterations 77,760–77,791 in w" in plain(history)
