@@ -107,11 +107,14 @@ class Leaves:
         self.wrapper: str | None = None
         self.is_lazy = False
         self.is_compiled = False
+        self.looks: Any = None
+        """How the parameters look to `trainable`: the same object for as long as none of them is given other data or
+        another flag."""
         self._order: list[str] = []
         self._kind: Kind | None = None
         self._trainable: list[nn.Parameter] = []
-        self._seen_looks: list[Any] | None = None
-        self._tables: list[Mapping[str, object]] = []
+        self._module_tables: list[Mapping[str, object]] = []
+        self._parameter_tables: list[Mapping[str, object]] = []
         self._buffer_tables: list[Mapping[str, Tensor | None]] = []
         self._paths: list[str] = []
         first_names: dict[int, str] = {}
@@ -119,7 +122,8 @@ class Leaves:
             self.modules.setdefault(path.rstrip("."), class_name(child))
             self.wrapper = self.wrapper or wrapper_name(child)
             self.is_compiled = self.is_compiled or "_orig_mod" in child._modules
-            self._tables += [child._modules, child._parameters]
+            self._module_tables.append(child._modules)
+            self._parameter_tables.append(child._parameters)
             self._buffer_tables.append(child._buffers)
             self._paths.append(path)
             self.buffers += [path + name for name, buffer in child._buffers.items() if buffer is not None]
@@ -133,23 +137,31 @@ class Leaves:
                     self.parameters[first] = p
                 else:
                     self.aliases[path + name] = first
-        self._named_tables = [*self._tables, *self._buffer_tables]
-        self._held = [value for table in self._tables for value in table.values()]  # so that no id is used again
+        tables = [*self._module_tables, *self._parameter_tables]
+        self._empty = [table for table in (*tables, *self._buffer_tables) if not table]
+        self._full = [table for table in tables if table]
+        self._with_children = [table for table in self._module_tables if table]
+        self._named = [table for table in (*self._parameter_tables, *self._buffer_tables) if table]
+        self._names = self._look_at_names()
+        self._held = list(_values_in(self._full))  # so that no id is used again
         self.is_circular = any(value is module for value in self._held)
-        self._seen = self._look()
-
-    def _look(self) -> tuple[list[str], list[int]]:
-        names = list(chain.from_iterable(self._named_tables))
-        ids = list(map(id, chain.from_iterable(map(_values, self._tables))))
-        return names, ids
+        self._look = _glance if all(map(_has_a_place, self.parameters.values())) else _look
 
     def changed(self) -> bool:
-        """Whether a module or parameter was replaced, renamed, added or removed, or a buffer named.
+        """Whether a module or parameter was replaced, added or removed, or a parameter or buffer named.
 
-        Flat lists of names and ids: 60 microseconds for 400 modules, where walking the tree costs more than a small
-        step can hide.
+        Between two steps, with nothing of it in the caches, this takes 110 microseconds for 400 modules; the names and
+        ids of everything took 630. What is there is compared by identity, which reads no object but its table, and
+        what is empty is only asked whether it still is. A module that is renamed goes to the end of its table.
         """
-        return self._look() != self._seen
+        return (
+            any(self._empty)
+            or not all(map(operator.is_, _values_in(self._full), self._held))
+            or self._look_at_names() != self._names
+        )
+
+    def _look_at_names(self) -> list[str]:
+        return [*chain.from_iterable(self._named), *map(_last, self._with_children)]
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
         """Every buffer as it is now, also under each further name."""
@@ -160,8 +172,8 @@ class Leaves:
 
     def trainable(self) -> tuple[Kind, list[nn.Parameter]]:
         """What a gradient taken now is a gradient of, and the parameters it is taken by."""
-        looks = None if self.is_lazy else list(map(_looks, self.parameters.values()))
-        if looks is not None and self._kind is not None and looks == self._seen_looks:
+        looks = None if self.is_lazy else self._look(self.parameters.values())
+        if looks is not None and self._kind is not None and looks == self.looks:
             return self._kind, self._trainable
         names, parameters = [], []
         for name, p in self.parameters.items():
@@ -191,12 +203,40 @@ class Leaves:
                 ),
                 {path: model for path, model in self.modules.items() if path},
             )
-        self._seen_looks, self._trainable = looks, parameters
+        self.looks, self._trainable = looks, parameters
         return kind, parameters
 
 
-_looks = operator.attrgetter("requires_grad", "shape", "dtype")
+_END = object()
+_requires_grad = operator.attrgetter("requires_grad")
+_details = operator.attrgetter("requires_grad", "shape", "dtype")
 _values = operator.methodcaller("values")
+
+
+def _values_in(tables: Iterable[Mapping[str, object]]) -> Iterator[object]:
+    """What tables hold, and an end, so that one that has lost its last is seen."""
+    return chain(chain.from_iterable(map(_values, tables)), (_END,))
+
+
+def _last(table: Mapping[str, object]) -> str:
+    return next(reversed(table)) if isinstance(table, dict) else list(table)[-1]  # a scripted module has no dicts
+
+
+def _glance(parameters: Iterable[Tensor]) -> Any:
+    """Flags and places in memory: what is given another shape or dtype lies elsewhere.
+
+    Of 400 parameters between two steps: 115 microseconds, where shapes and dtypes take 265.
+    """
+    return [*map(_requires_grad, parameters)], [*map(Tensor.data_ptr, parameters)]
+
+
+def _look(parameters: Iterable[Tensor]) -> Any:
+    return [*map(_details, parameters)]
+
+
+def _has_a_place(p: Tensor) -> bool:
+    """Whether a parameter lies in memory of its own: not on the meta device, sharded, fake or empty."""
+    return type(p) is nn.Parameter and p.layout is torch.strided and not p.is_meta and p.numel() > 0
 
 _known: OrderedDict[int, tuple[weakref.ref[nn.Module], Leaves]] = OrderedDict()
 
