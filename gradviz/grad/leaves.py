@@ -238,6 +238,7 @@ def _has_a_place(p: Tensor) -> bool:
     """Whether a parameter lies in memory of its own: not on the meta device, sharded, fake or empty."""
     return type(p) is nn.Parameter and p.layout is torch.strided and not p.is_meta and p.numel() > 0
 
+
 _known: OrderedDict[int, tuple[weakref.ref[nn.Module], Leaves]] = OrderedDict()
 
 MOST_KNOWN = 4

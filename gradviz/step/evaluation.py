@@ -26,7 +26,7 @@ from gradviz.step.loss_scale import ScalesLoss, all_finite, is_built_in, scale_u
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState
-from gradviz.step.objective import OBJECTIVE_FORM, Forward, Objective, WrappedLoss, checked
+from gradviz.step.objective import OBJECTIVE_FORM, Forward, Objective, WrappedLoss, checked, checked_loss
 from gradviz.step.precision import Precision
 from gradviz.step.shares import shared
 from gradviz.step.step_state import joined
@@ -72,7 +72,13 @@ class Differentiator:
         self._masters = masters
         self._loss_scale = loss_scale
         self._kinds: tuple[Kind, Kind] | None = None
-        self.taker = GradientTaker(masters, keeps=keeps or self.may_skip)  # a scale is taken out in place
+        keeps = keeps or self.may_skip  # a scale is taken out in place
+        self.taker = GradientTaker(masters, keeps=keeps, is_loss=isinstance(objective, WrappedLoss))
+
+    @property
+    def casts(self) -> bool:
+        """Whether the policy casts."""
+        return self._precision.casts
 
     @property
     def may_skip(self) -> bool:
@@ -99,41 +105,34 @@ class Differentiator:
         StateTypeError
             If targets, prediction or loss are not as `expected`; before any backward pass.
         """
-        losses: list[Tensor] = []
-        seen: list[dict[str, Any]] = []
-        gradients = self.taker.begin(found, is_trial=is_trial)
+        come = _Come(self, self.taker.begin(found, is_trial=is_trial), scale_state, found, expected, iteration)
         for batch, (objective, share) in zip(group, shared(self._objective, group), strict=True):
             if expected is not None:
                 expected.check_batch({"y_true": batch.targets}, iteration)
-            forward = Forward(model_state, self._precision, may_repeat=not isinstance(objective, WrappedLoss))
-            with forward:
+            if isinstance(objective, WrappedLoss):
+                # One pass, which moves buffers as in plain torch: nothing to lay out, to choose and to put back.
+                prediction = self._precision(model_state.module, batch.inputs)
+                loss = checked_loss(objective.loss(prediction, batch.targets), objective.name)
+                come.add(batch, loss, prediction, share)
+                continue
+            with Forward(model_state, self._precision, may_repeat=True) as forward:
                 try:
                     result = objective(forward, model_state, batch.inputs, batch.targets)
                 except TypeError as error:
-                    if not isinstance(objective, WrappedLoss):
-                        error.add_note(f"An objective has this form:\n\n{OBJECTIVE_FORM}")
+                    error.add_note(f"An objective has this form:\n\n{OBJECTIVE_FORM}")
                     raise
                 loss, output = checked(result, objective)
                 forward.check(output)
-                prediction = map_leaves(own, output.prediction)
-                came = {"y_pred": prediction, "loss": own(loss)}
-                seen.append({"y_true": batch.targets, **came})
-                if expected is not None:
-                    expected.check_batch(came, iteration)
-                if share:
-                    part = loss if share == 1 else loss * share
-                    losses.append(came["loss"] if share == 1 else part.detach())
-                    self._add(gradients, self._scaled(part, scale_state), batch)
-                elif found.leaves.wrapper is not None:
-                    # Nothing of it counts, and its loss is a mean over nothing, NaN. The other processes wait for it.
-                    self._add(gradients, _nothing(output.prediction), batch)
+                come.add(batch, loss, output.prediction, share)
             forward.settle(output)
-        gradient, scale_state, is_finite = self._unscaled(gradients.total(), scale_state, found)
+        gradient, scale_state, is_finite = self._unscaled(come.gradients.total(), scale_state, found)
+        losses, seen = come.losses, come.seen
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         prediction = joined([part["y_pred"] for part in seen])
         return Evaluation(loss, prediction, gradient, scale_state, is_finite, seen[0])
 
-    def _scaled(self, loss: Tensor, state: Any) -> Tensor:
+    def scaled(self, loss: Tensor, state: Any) -> Tensor:
+        """A loss times the loss scale."""
         scaled: Tensor = self._loss_scale.scale(loss, state)
         if is_built_in(self._loss_scale):
             return scaled
@@ -143,17 +142,6 @@ class Differentiator:
                 "Write return loss * factor."
             )
         return scaled
-
-    def _add(self, gradients: RunningTotal, loss: Tensor, batch: Batch) -> None:
-        try:
-            gradients.add(loss, batch)
-        except RuntimeError as error:
-            if self._precision.casts:
-                error.add_note(
-                    "Does the model use activation checkpointing? That runs part of it again during backward, when the "
-                    "casts of the policy are over. Compute by torch.autocast around the run then, without a policy."
-                )
-            raise
 
     def _in_optimizer(self, kind: Kind) -> Kind:
         """The kind of gradients that are float32 where the optimizer works on float32 copies."""
@@ -181,6 +169,53 @@ class Differentiator:
             finite = all_finite(gradient)
             return *scale.unscaled(gradient, state, finite), finite
         return gradient, state, True
+
+
+class _Come:
+    """What the micro-batches of a step have come to so far."""
+
+    def __init__(
+        self,
+        differentiator: Differentiator,
+        gradients: RunningTotal,
+        scale_state: Any,
+        found: Found,
+        expected: FixedPoint | None,
+        iteration: int,
+    ) -> None:
+        self.gradients = gradients
+        self.losses: list[Tensor] = []
+        self.seen: list[dict[str, Any]] = []
+        self._differentiator = differentiator
+        self._scale_state = scale_state
+        self._found = found
+        self._expected = expected
+        self._iteration = iteration
+
+    def add(self, batch: Batch, loss: Tensor, prediction: Any, share: float) -> None:
+        """Take in a micro-batch, and its backward pass."""
+        came = {"y_pred": map_leaves(own, prediction), "loss": own(loss)}
+        self.seen.append({"y_true": batch.targets, **came})
+        if self._expected is not None:
+            self._expected.check_batch(came, self._iteration)
+        if share:
+            part = loss if share == 1 else loss * share
+            self.losses.append(came["loss"] if share == 1 else part.detach())
+            self._go_back(self._differentiator.scaled(part, self._scale_state), batch)
+        elif self._found.leaves.wrapper is not None:
+            # Nothing of it counts, and its loss is a mean over nothing, NaN. The other processes wait for it.
+            self._go_back(_nothing(prediction), batch)
+
+    def _go_back(self, loss: Tensor, batch: Batch) -> None:
+        try:
+            self.gradients.add(loss, batch)
+        except RuntimeError as error:
+            if self._differentiator.casts:
+                error.add_note(
+                    "Does the model use activation checkpointing? That runs part of it again during backward, when the "
+                    "casts of the policy are over. Compute by torch.autocast around the run then, without a policy."
+                )
+            raise
 
 
 def _nothing(prediction: Any) -> Tensor:

@@ -1,8 +1,13 @@
 """How a step takes its gradients.
 
-By `torch.autograd.grad`, which reads and writes no ``.grad``. It goes around what hangs on ``.grad`` being written: the
-reduction of DDP and FSDP, post-accumulate-grad hooks, re-entrant checkpointing. There, `backward()` is called behind
-the same interface.
+By `backward()`, as plain torch does, where a loss leads to nothing but the model's own parameters. In a small step that
+is faster than `torch.autograd.grad` by 2 to 3 %: the engine has no part of the graph to select, no gradient is handed
+out and put back, and none shares its memory with another.
+
+Where the graph leads elsewhere too, to another model or to inputs, `torch.autograd.grad` takes the model's part alone:
+nobody else's ``.grad`` is written. It goes around what hangs on ``.grad`` being written, though: the reduction of DDP
+and FSDP, post-accumulate-grad hooks, re-entrant checkpointing. Those are `backward()`'s again, by ``inputs=`` where
+that goes.
 """
 
 from __future__ import annotations
@@ -59,25 +64,30 @@ class GradientTaker:
     ----------
     masters : Masters
     keeps : bool
-        Whether gradients outlive their step or add up over several passes, so that their memory must be their own.
+        Whether gradients outlive their step or are written into, so that their memory must be their own.
+    is_loss : bool
+        Whether what is differentiated is a loss of a prediction: what an objective leads to may change at any step.
     """
 
-    def __init__(self, masters: Masters, *, keeps: bool) -> None:
+    def __init__(self, masters: Masters, *, keeps: bool, is_loss: bool) -> None:
         self.masters = masters
         self.keeps = keeps
         self.reentrant = False
         """Whether re-entrant checkpointing was found in the graph."""
+        self._is_loss = is_loss
+        self._is_closed = False  # nobody has looked yet
         self._unused: list[bool] | None = None
 
     def begin(self, found: Found, *, is_trial: bool = False) -> RunningTotal:
         """Nothing so far. A trial is nobody's business: it neither reduces over processes nor fires a hook."""
         # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
         # parameters keep none, so that neither momentum nor weight decay moves them.
-        for p in found.leaves.parameters.values():
-            p.grad = None
+        drop_gradients(found.leaves.parameters.values())
         self.masters.drop_gradients()
         if is_trial:
             self._unused = None  # to look at the graph anew
+        if self._is_closed and not is_trial and not self.masters:  # with those, micro-batches add up in float32
+            return _InPlace(self, found)
         goes_around = found.leaves.wrapper is not None or any(map(_hooks, found.parameters))
         if self.reentrant or found.leaves.wrapper in _SHARDED or (goes_around and not is_trial):
             return _ByBackward(self, found)
@@ -87,9 +97,12 @@ class GradientTaker:
         """Refuse a graph that may hide parameters: the first one, and one that reaches others than the last."""
         unused = [gradient is None for gradient in gradients]
         if unused != self._unused:
+            is_first = self._unused is None
             if has_reentrant(loss):
                 name = found.kind.names[unused.index(True)] if True in unused else found.kind.names[0]
                 raise ReentrantCheckpoint(f"Not all of the gradient of {name!r} may have come. {REENTRANT}")
+            if is_first:
+                self._is_closed = self._is_loss and _is_closed(loss, found)
             self._unused = unused
 
 
@@ -124,15 +137,41 @@ class _ByGrad:
         given = [gradient for gradient in gradients if gradient is not None]
         # Held by the tuple, by the list and by the call itself.
         is_held = max(map(sys.getrefcount, given), default=0) > 3 or max(map(_use_count, given), default=0) > 1
-        if not is_held:
-            others = [*self._found.parameters, *(buffer for _, buffer in self._found.leaves.named_buffers())]
-            others += batch if set(map(type, batch)) == {Tensor} else tensors_of(batch)
-            if _places(others).isdisjoint(_places(given)):
-                return gradients
-        return _cloned(gradients)
+        return _cloned(gradients) if is_held else _clear_of(gradients, self._found, batch)
+
+
+class _InPlace:
+    """By a whole backward(), for a loss that led to the model's parameters alone: torch adds up by itself.
+
+    A tensor from elsewhere that the model first takes in later on gets its ``.grad`` written, as in plain torch.
+    """
+
+    def __init__(self, taker: GradientTaker, found: Found) -> None:
+        self._taker = taker
+        self._found = found
+
+    def add(self, loss: Tensor, batch: Any) -> None:
+        with gradients_kept(batch) if any(map(_requires_grad, tensors_of(batch))) else _NOTHING:
+            torch.autograd.backward(loss)
+        if _NONE in set(map(type, map(_grad, self._found.parameters))):
+            _check_taken_away(loss, self._found)
+        if self._taker.keeps:
+            # torch takes over as it is what a custom function hands out as a part of something that it holds
+            parameters = self._found.parameters
+            gradients = list(map(_grad, parameters))
+            for p, before, own in zip(
+                parameters, gradients, _clear_of(apart(gradients), self._found, batch), strict=True
+            ):
+                if own is not before:
+                    p.grad = own
+
+    def total(self) -> Gradients:
+        return list(map(_grad, self._found.parameters))
 
 
 class _ByBackward:
+    """By backward() on the model's part of the graph alone; not so with re-entrant checkpointing and FSDP."""
+
     def __init__(self, taker: GradientTaker, found: Found) -> None:
         self._taker = taker
         self._found = found
@@ -148,13 +187,8 @@ class _ByBackward:
                 torch.autograd.backward(loss)  # neither goes with inputs=
             else:
                 torch.autograd.backward(loss, inputs=list(parameters))
-        for place, (name, p) in enumerate(zip(self._found.kind.names, parameters, strict=True)):
-            if p.grad is None and _hooks(p) and _is_reached(loss, p):
-                raise ModelError(
-                    f"A post-accumulate-grad hook took the gradient of {name!r} away before the optimizer's step, so "
-                    "it cannot be told from one that was never reached. Leave p.grad in place, and let the loop's "
-                    "optimizer take the step."
-                )
+        _check_taken_away(loss, self._found)
+        for place, p in enumerate(parameters):
             self._so_far[place], p.grad = p.grad, None
 
     def total(self) -> Gradients:
@@ -163,6 +197,45 @@ class _ByBackward:
             # DDP may have them as views of a bucket, which the next backward writes into.
             taken = _cloned(taken)
         return self._taker.masters.widened(self._found.parameters, taken)
+
+
+def _is_closed(loss: Tensor, found: Found) -> bool:
+    """Whether a graph leads to trainable parameters of the model and nothing else, and nobody else has used it."""
+    if found.leaves.wrapper is not None or any(p.grad is not None for p in found.parameters):
+        return False
+    own = set(map(id, found.parameters))
+    variables = [getattr(node, "variable", None) for node in nodes(loss)]
+    return all(variable is None or id(variable) in own for variable in variables)
+
+
+def _check_taken_away(loss: Tensor, found: Found) -> None:
+    """Refuse a gradient that is missing although a path leads to its parameter."""
+    for name, p in zip(found.kind.names, found.parameters, strict=True):
+        if p.grad is None and _hooks(p) and _is_reached(loss, p):
+            raise ModelError(
+                f"A post-accumulate-grad hook took the gradient of {name!r} away before the optimizer's step, so it "
+                "cannot be told from one that was never reached. Leave p.grad in place, and let the loop's optimizer "
+                "take the step."
+            )
+
+
+def drop_gradients(parameters: Iterable[Tensor]) -> None:
+    """No parameter has a ``.grad``."""
+    for p in parameters:
+        p.grad = None
+
+
+_NONE = type(None)
+_NOTHING = contextlib.nullcontext()
+_grad = operator.attrgetter("grad")
+_requires_grad = operator.attrgetter("requires_grad")
+
+
+def _clear_of(gradients: Sequence[Tensor | None], found: Found, batch: Any) -> Sequence[Tensor | None]:
+    """The gradients, copied if one lies in the memory of a parameter, a buffer or the batch."""
+    others = [*found.parameters, *(buffer for _, buffer in found.leaves.named_buffers()), *tensors_of(batch)]
+    given = [gradient for gradient in gradients if gradient is not None]
+    return gradients if _places(others).isdisjoint(_places(given)) else _cloned(gradients)
 
 
 def _cloned(gradients: Sequence[Tensor | None]) -> Gradients:

@@ -248,6 +248,17 @@ def checked(result: Any, objective: Objective, *, graph: bool = True) -> tuple[T
             f"not its prediction:\n\n{OBJECTIVE_FORM}"
         )
     loss, output = result
+    return checked_loss(loss, name, graph=graph), output
+
+
+def checked_loss(loss: Any, name: str, *, graph: bool = True) -> Tensor:
+    """Check a loss that `name` gave.
+
+    Raises
+    ------
+    LossError
+        If it is not a scalar floating tensor with a graph.
+    """
     if not isinstance(loss, Tensor):
         raise LossError(f"{name} returned {described(loss)} as the loss; a scalar tensor is wanted, computed by torch.")
     if loss.ndim:
@@ -260,7 +271,7 @@ def checked(result: Any, objective: Objective, *, graph: bool = True) -> tuple[T
             f"The loss of {name} does not depend on any trainable parameter: it has no graph. Was it detached, "
             "computed under torch.no_grad(), or are the layers it uses frozen?"
         )
-    return loss, output
+    return loss
 
 
 def _parts(value: Any) -> str:

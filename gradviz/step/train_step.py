@@ -23,7 +23,13 @@ from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves,
 from gradviz.step.clip import as_clip
 from gradviz.step.evaluation import Differentiator, Evaluation
 from gradviz.step.fixed_point import FixedPoint
-from gradviz.step.gradients import ReentrantCheckpoint, as_accumulated, gradients_kept, without_hooks
+from gradviz.step.gradients import (
+    ReentrantCheckpoint,
+    as_accumulated,
+    drop_gradients,
+    gradients_kept,
+    without_hooks,
+)
 from gradviz.step.loss_scale import as_loss_scale, scale_used
 from gradviz.step.mask import Found, Mask
 from gradviz.step.masters import Masters
@@ -221,8 +227,7 @@ class TrainStep:
                 error.add_note(f"In a step, on a batch of {in_words(group[0])}.{_hint(group)}")
                 raise
         if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
-            for p in self.masters.of_all(found.parameters):
-                p.grad = None
+            drop_gradients(self.masters.of_all(found.parameters))
         self._optimizer_state.settle()
         self.report = Report(used, not tried.is_finite, *self._mask.changes())
         self._skips.watch(tried, used, iteration)
@@ -275,6 +280,8 @@ class TrainStep:
             self._hand_over(tried.gradient, found)
             self.optimizer.step()
             self.masters.hand_down()
+        else:
+            drop_gradients(found.parameters)
         return tried
 
     def _minimize(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
@@ -311,10 +318,12 @@ class TrainStep:
         """Give the optimizer its gradients: clipped, and None where no path led to a parameter."""
         clipped = gradient if self._clip is None else self._clip(gradient)
         targets = self.masters.of_all(found.parameters)
-        handed = as_accumulated(targets, clipped.given.values())
+        handed: list[Tensor | None] = list(clipped.given.values())
         if clipped is gradient and self.keep_gradients and rewrites_gradients(self.optimizer):
             handed = [None if given is None else given.clone() for given in handed]
-        for target, given in zip(targets, handed, strict=True):
+        if all(map(operator.is_, map(_grad, targets), handed)):
+            return  # backward() has left them where they belong
+        for target, given in zip(targets, as_accumulated(targets, handed), strict=True):
             target.grad = given
 
     # What holds over the steps ---------------------------------------------------------------------------------
@@ -483,6 +492,7 @@ def train_step(
 
 
 _NOTHING = contextlib.nullcontext()
+_grad = operator.attrgetter("grad")
 
 
 def _flag(name: str, value: Any) -> bool:

@@ -16,7 +16,7 @@ from gradviz.errors import GradvizError
 from gradviz.grad.algebra import Grad
 from gradviz.grad.modes import Eval
 from gradviz.loop import metrics, validation
-from gradviz.step import evaluation, objective, surrogate, train_step
+from gradviz.step import evaluation, gradients, objective, surrogate, train_step
 from gradviz.step.buffers import Buffers
 from gradviz.step.fixed_point import FixedPoint
 from gradviz.step.loss_scale import LossScale
@@ -145,12 +145,14 @@ def scale_left_in(patch: Patch) -> None:
 
 
 def unused_as_zeros(patch: Patch) -> None:
-    widened = Masters.widened
+    for way in (gradients._InPlace, gradients._ByGrad):
+        total = way.total
 
-    def filled(self: Masters, parameters: list[Tensor], taken: list[Tensor | None]) -> list[Tensor | None]:
-        return widened(self, parameters, [zeros(p) if g is None else g for p, g in zip(parameters, taken, strict=True)])
+        def filled(self: Any, total: Any = total) -> list[Tensor]:
+            parameters = self._found.parameters
+            return [zeros(p) if g is None else g for p, g in zip(parameters, total(self), strict=True)]
 
-    patch.setattr(Masters, "widened", filled)
+        patch.setattr(way, "total", filled)
 
 
 OF_GRADIENTS = {

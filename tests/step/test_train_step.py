@@ -183,18 +183,38 @@ def test_re_entrant_checkpointing_goes_through_backward(detached):
     assert all(map(torch.equal, ours.parameters(), theirs.parameters()))
 
 
-def test_re_entrant_checkpointing_that_begins_later_is_named_too():
-    class Late(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.inner, self.saves = nn.Linear(3, 4), nn.Linear(4, 2), False
+class Late(nn.Module):
+    """Begins to use re-entrant checkpointing when it is told to."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            hidden = checkpoint(self.first, x.requires_grad_(), use_reentrant=True) if self.saves else self.first(x)
-            return self.inner(hidden)
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inner, self.saves = nn.Linear(3, 4), nn.Linear(4, 2), False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = checkpoint(self.first, x.requires_grad_(), use_reentrant=True) if self.saves else self.first(x)
+        return self.inner(hidden)
+
+
+def test_re_entrant_checkpointing_that_begins_later_hides_nothing_from_a_whole_backward():
+    ours, data = Late(), batch()
+    theirs = copy.deepcopy(ours)
+    theirs.saves = True
+    step = train_step(ours, "cross_entropy", "sgd", keep_gradients=True)
+    state = step.init(data)
+    ours.saves = True
+    state = step(data, state)
+    assert data[0].grad is None
+    F.cross_entropy(theirs(data[0].detach()), data[1]).backward()
+    assert all(map(torch.equal, state.gradients.values(), [p.grad for p in theirs.parameters()]))
+
+
+def test_re_entrant_checkpointing_that_begins_later_under_an_objective_is_named():
+    def objective(forward, model_state, inputs, targets):
+        output = forward(model_state, inputs)
+        return F.cross_entropy(output.prediction, targets), output
 
     model, data = Late(), batch()
-    step = train_step(model, "cross_entropy", "sgd")
+    step = train_step(model, objective, "sgd")
     state = step(data, step.init(data))
     model.saves = True
     before = copy.deepcopy(model.state_dict())
