@@ -180,6 +180,7 @@ class Leaves:
             if p.requires_grad:
                 names.append(name)
                 parameters.append(p)
+        self.is_lazy = self.is_lazy and any(map(is_lazy, self.parameters.values()))
         if self.is_lazy and any(map(is_lazy, parameters)):
             raise ModelError(
                 "The model has lazy parameters that have no shape yet. Run one batch first: model(inputs)."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +21,15 @@ from gradviz.step.objective import Objective
 from gradviz.step.shares import counted
 from gradviz.step.step_state import StepState
 
+_NOTHING = contextlib.nullcontext()
+
 RESERVED = ("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
 """Names that the frames and evaluations have of their own."""
 
 VALIDATION = "validation_"
 """What the names of a validation's results begin with."""
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 DEFAULT_FIELDS = ("y_pred", "y_true")
 
@@ -243,7 +248,7 @@ class Metric:
         return batch.complete
 
     def _number(self, fields: Sequence[Any]) -> float:
-        with torch.no_grad():
+        with torch.no_grad() if torch.is_grad_enabled() else _NOTHING:
             try:
                 value = self.function(*fields)
             except TypeError as error:
@@ -258,6 +263,8 @@ class Metric:
             raise MetricError(f"The metric {self.name!r} returned {described(value)}; one number is wanted.") from None
 
     def _reported(self, number: float) -> np.floating[Any]:
+        if not abs(number) > _LARGEST:
+            return self.dtype(number)
         with np.errstate(over="ignore"):  # a sum beyond float32 is infinite there, as it is to torch
             return self.dtype(number)
 

@@ -74,6 +74,8 @@ class InputCast:
 
     def __call__(self, batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
         """The batch on a device, its floating inputs of a dtype."""
+        if _fits(batch.inputs, device, dtype) and _fits(batch.targets, device):
+            return batch
 
         def to_model(leaf: Any) -> Any:
             leaf = self._as_tensor(leaf)
@@ -100,6 +102,16 @@ class InputCast:
         if not self._said:
             self._said = True
             warn(f"Inputs of {came} are cast to the model's {wanted} (said once).", InputCastWarning)
+
+
+def _fits(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> bool:
+    """Whether a value is a tensor that the model takes as it is: the common case."""
+    return (
+        type(value) is Tensor
+        and value.device == device
+        and (dtype is None or value.dtype == dtype)
+        and not value.is_inference()
+    )
 
 
 def as_group(batches: Any, accumulate: int) -> list[Batch]:
@@ -173,6 +185,11 @@ def batch_size(*values: Any) -> int:
     (5, 3, 1)
     """
     for value in values:
-        if isinstance(value, Parts):
+        if isinstance(value, Tensor):  # the common case, without a pytree walk
+            if value.ndim:
+                return len(value)
+        elif isinstance(value, Parts):
             return sum(map(batch_size, value))
+        else:
+            break
     return next((leaf.shape[0] for leaf in tensors_of(values) if leaf.ndim), 1)

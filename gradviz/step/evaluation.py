@@ -9,6 +9,7 @@ What comes out is what the optimizer would get of the joined batch, before clipp
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,12 @@ class Evaluation:
         Unscaled and detached.
     prediction : as the model gives it
         Detached.
-    gradient : Grad
+    taken : Gradients
         Unscaled.
+    kind : Kind
+        What they are gradients of.
+    parameters : sequence of tensors
+        What the optimizer works on.
     loss_scale_state : as the loss scale has it
         For the next step.
     is_finite : bool
@@ -55,10 +60,24 @@ class Evaluation:
 
     loss: Tensor
     prediction: Any
-    gradient: Grad[Any]
+    taken: Gradients
+    kind: Kind
+    parameters: Sequence[Tensor]
     loss_scale_state: Any
     is_finite: bool
     seen: dict[str, Any]
+
+    @functools.cached_property
+    def gradient(self) -> Grad[Any]:
+        """The gradients by name; a small step that nobody looks into can feel what that costs."""
+        return Grad._from(self.kind, self.parameters, self.taken)
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Names of the parameters that no path leads to."""
+        if type(None) not in set(map(type, self.taken)):
+            return _NO_NAMES
+        return frozenset([name for name, given in zip(self.kind.names, self.taken, strict=True) if given is None])
 
 
 class Differentiator:
@@ -125,11 +144,12 @@ class Differentiator:
                 forward.check(output)
                 come.add(batch, loss, output.prediction, share)
             forward.settle(output)
-        gradient, scale_state, is_finite = self._unscaled(come.gradients.total(), scale_state, found)
+        kind, parameters = self._in_optimizer(found.kind), self._masters.of_all(found.parameters)
+        taken, scale_state, is_finite = self._unscaled(come.gradients.total(), scale_state, kind, parameters)
         losses, seen = come.losses, come.seen
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-        prediction = joined([part["y_pred"] for part in seen])
-        return Evaluation(loss, prediction, gradient, scale_state, is_finite, seen[0])
+        prediction = seen[0]["y_pred"] if len(seen) == 1 else joined([part["y_pred"] for part in seen])
+        return Evaluation(loss, prediction, taken, kind, parameters, scale_state, is_finite, seen[0])
 
     def scaled(self, loss: Tensor, state: Any) -> Tensor:
         """A loss times the loss scale."""
@@ -152,23 +172,26 @@ class Differentiator:
             self._kinds = kind, dataclasses.replace(kind, dtypes=tuple(dtypes), _children={})
         return self._kinds[1]
 
-    def _unscaled(self, total: Gradients, state: Any, found: Found) -> tuple[Grad[Any], Any, bool]:
-        """The gradient of the loss itself, the scale's next state, and whether the step is to be taken."""
+    def _unscaled(
+        self, total: Gradients, state: Any, kind: Kind, parameters: Sequence[Tensor]
+    ) -> tuple[Gradients, Any, bool]:
+        """The gradients of the loss itself, the scale's next state, and whether the step is to be taken."""
         scale = self._loss_scale
-        finite = None
-        if is_built_in(scale) and self.may_skip and are_dense(total):
-            finite = unscale_in_place(total, scale_used(scale, state))
-        gradient = Grad._from(self._in_optimizer(found.kind), self._masters.of_all(found.parameters), total)
-        if not is_built_in(scale):
-            unscaled, state = _pair(scale.unscale(gradient, state))
-            unscaled = _as_given(unscaled, gradient)
-            return unscaled, state, not self.may_skip or all_finite(unscaled)
-        if finite is not None:
-            return gradient, scale.following(state, finite), finite
-        if self.may_skip:
+        if is_built_in(scale):
+            if not self.may_skip:
+                return total, state, True
+            finite = unscale_in_place(total, scale_used(scale, state)) if are_dense(total) else None
+            if finite is not None:
+                return total, scale.following(state, finite), finite
+        gradient = Grad._from(kind, parameters, total)
+        if is_built_in(scale):
             finite = all_finite(gradient)
-            return *scale.unscaled(gradient, state, finite), finite
-        return gradient, state, True
+            gradient, state = scale.unscaled(gradient, state, finite)
+        else:
+            unscaled, state = _pair(scale.unscale(gradient, state))
+            gradient = _as_given(unscaled, gradient)
+            finite = not self.may_skip or all_finite(gradient)
+        return list(gradient.given.values()), state, finite
 
 
 class _Come:
@@ -216,6 +239,9 @@ class _Come:
                     "casts of the policy are over. Compute by torch.autocast around the run then, without a policy."
                 )
             raise
+
+
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 def _nothing(prediction: Any) -> Tensor:

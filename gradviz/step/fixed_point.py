@@ -29,6 +29,8 @@ OF_A_BATCH = ("y_true", "y_pred")
 """Where the number of axes holds, and no more: batches and sequences vary in length. So it is with buffers that are not
 persistent."""
 
+_BEFOREHAND = (*OF_A_BATCH, "loss")
+
 Spec = type | tuple[torch.dtype, str, torch.Size | int]
 """The type of a leaf; of a tensor the dtype, the kind of device, and the shape or number of axes."""
 
@@ -57,9 +59,14 @@ class FixedPoint:
         self._expected = {key: _specs(key, state[key]) for key in KEYS if key in state and key not in without}
         self._single = {key: specs[key] for key, specs in self._expected.items() if list(specs) == [key]}
         self._absent = [key for key in KEYS if key not in state and key not in without]
-        self._glances = {"model_state": _Model(), "optimizer_state": _Kept(), "gradients": _Gradients()}
+        self._glances: dict[str, _Glance] = {
+            "model_state": _Model(),
+            "optimizer_state": _Kept(),
+            "loss_scale_state": _Empty(),
+            "gradients": _Gradients(),
+        }
 
-    def check(self, state: Mapping[str, Any], iteration: int, kind: Kind, parameters: Collection[Tensor]) -> None:
+    def check(self, state: Mapping[str, Any], iteration: int, kind: Kind, looks: object) -> None:
         """Refuse a state of other types.
 
         Parameters
@@ -68,8 +75,8 @@ class FixedPoint:
         iteration : int
         kind : Kind
             What the model is differentiated by, as the step found it.
-        parameters : collection of tensors
-            All parameters of the model.
+        looks : object
+            The same for as long as no parameter has changed its dtype, shape or place.
 
         Raises
         ------
@@ -77,16 +84,17 @@ class FixedPoint:
             If a leaf came, went, or is of another type; it names the first one.
         """
         for key in self._expected:
-            if key in OF_A_BATCH:
+            if key in _BEFOREHAND:
                 continue  # held before anything moved; micro-batches that do not fit together may stay apart
             glance = self._glances.get(key) if key in state else None
             if glance is None:
                 self._hold(key, state, iteration)
-            elif not glance.is_as_before(state[key], kind, parameters):
+            elif not glance.is_as_before(state[key], kind, looks):
                 self._hold(key, state, iteration)
-                glance.note(state[key], kind, parameters)
+                glance.note(state[key], kind, looks)
         for key in self._absent:
-            self._hold(key, state, iteration)
+            if key in state:
+                self._hold(key, state, iteration)
 
     def check_batch(self, values: Mapping[str, Any], iteration: int) -> None:
         """Refuse some values of other types, such as a loss, before anything has moved.
@@ -123,33 +131,35 @@ class FixedPoint:
 class _Glance:
     """Whether a part of the state can have changed its types since it was looked at leaf by leaf."""
 
-    def is_as_before(self, part: Any, kind: Kind, parameters: Collection[Tensor]) -> bool:
+    def is_as_before(self, part: Any, kind: Kind, looks: object) -> bool:
         raise NotImplementedError
 
-    def note(self, part: Any, kind: Kind, parameters: Collection[Tensor]) -> None:
+    def note(self, part: Any, kind: Kind, looks: object) -> None:
         raise NotImplementedError
 
 
 class _Model(_Glance):
-    """The kind knows names and shapes; the dtypes of parameters and what buffers are may have changed since."""
+    """The kind knows names and shapes, the looks of parameters have not changed; what buffers are may have."""
 
     def __init__(self) -> None:
         self._kind: Kind | None = None
+        self._looks: object = None
         self._tables: list[Mapping[str, Tensor | None]] = []
         self._seen: Any = None
 
-    def is_as_before(self, part: Any, kind: Kind, parameters: Collection[Tensor]) -> bool:
-        return kind is self._kind and bool(self._look(parameters) == self._seen)
+    def is_as_before(self, part: Any, kind: Kind, looks: object) -> bool:
+        if kind is not self._kind or looks is not self._looks or looks is None:
+            return False
+        return bool(self._buffers() == self._seen) if self._tables else True
 
-    def note(self, part: ModelState, kind: Kind, parameters: Collection[Tensor]) -> None:
+    def note(self, part: ModelState, kind: Kind, looks: object) -> None:
         # A module that comes, goes or gets another buffer makes another kind.
-        self._kind = kind
+        self._kind, self._looks = kind, looks
         self._tables = [module._buffers for module in part.module.modules() if module._buffers]
-        self._seen = self._look(parameters)
+        self._seen = self._buffers()
 
-    def _look(self, parameters: Collection[Tensor]) -> Any:
-        buffers = [(b.dtype, b.shape) for table in self._tables for b in table.values() if b is not None]
-        return _dtypes(parameters), buffers
+    def _buffers(self) -> list[tuple[torch.dtype, torch.Size]]:
+        return [(b.dtype, b.shape) for table in self._tables for b in table.values() if b is not None]
 
 
 class _Kept(_Glance):
@@ -160,7 +170,7 @@ class _Kept(_Glance):
         self._specs: Any = None
         self._times_replaced = 0
 
-    def is_as_before(self, part: OptimizerState, kind: Kind, parameters: Collection[Tensor]) -> bool:
+    def is_as_before(self, part: OptimizerState, kind: Kind, looks: object) -> bool:
         if self._specs is None:
             return False
         if self._leaves is not None:
@@ -174,7 +184,7 @@ class _Kept(_Glance):
         self._keep(part.optimizer)
         return True
 
-    def note(self, part: OptimizerState, kind: Kind, parameters: Collection[Tensor]) -> None:
+    def note(self, part: OptimizerState, kind: Kind, looks: object) -> None:
         self._specs = self._look(part.optimizer)
         if self._specs is not None:
             self._keep(part.optimizer)
@@ -196,6 +206,19 @@ class _Kept(_Glance):
         return (list(chain.from_iterable(states)), specs) if is_flat else None
 
 
+class _Empty(_Glance):
+    """The state of no loss scale."""
+
+    def __init__(self) -> None:
+        self._was_empty = False
+
+    def is_as_before(self, part: Any, kind: Kind, looks: object) -> bool:
+        return self._was_empty and part == {}
+
+    def note(self, part: Any, kind: Kind, looks: object) -> None:
+        self._was_empty = part == {}
+
+
 class _Gradients(_Glance):
     """The kind knows names and shapes."""
 
@@ -203,10 +226,10 @@ class _Gradients(_Glance):
         self._kind: Kind | None = None
         self._seen: Any = None
 
-    def is_as_before(self, part: Grad[Any], kind: Kind, parameters: Collection[Tensor]) -> bool:
+    def is_as_before(self, part: Grad[Any], kind: Kind, looks: object) -> bool:
         return part._kind is self._kind and bool(_dtypes(part._leaves.values()) == self._seen)
 
-    def note(self, part: Grad[Any], kind: Kind, parameters: Collection[Tensor]) -> None:
+    def note(self, part: Grad[Any], kind: Kind, looks: object) -> None:
         self._kind, self._seen = part._kind, _dtypes(part._leaves.values())
 
 

@@ -15,7 +15,7 @@ def zeros(leaf: Any) -> Any:
 
 def detached(leaf: Any) -> Any:
     """A leaf without its graph."""
-    return leaf.detach() if isinstance(leaf, Tensor) else leaf
+    return leaf.detach() if isinstance(leaf, Tensor) and leaf.requires_grad else leaf
 
 
 def own(leaf: Any) -> Any:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,8 +49,7 @@ Observer = Callable[[str, Grad[Any]], None]
 """Called with the stage ("backward") and the gradients, between backward and the optimizer."""
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """What a step did besides its state.
 
     Attributes
@@ -233,13 +231,13 @@ class TrainStep:
         self._skips.watch(tried, used, iteration)
         new = self._following(state, group, tried)
         # A parameter that is reached for the first time has its moments from now on.
-        unused = frozenset(tried.gradient.unused)
+        unused = tried.unused
         unreached = unused if is_new_mask else self._unreached & unused
         if is_new_mask or unreached != self._unreached or self._expected is None:
             self._unreached = unreached
             self._hold(new, tried)
         else:
-            self._expected.check(new, iteration, found.kind, found.leaves.parameters.values())
+            self._expected.check(new, iteration, found.kind, found.leaves.looks)
         return new
 
     def _follow(self, found: Found) -> bool:
@@ -275,9 +273,9 @@ class TrainStep:
         with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode():
             tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
         self.masters.refresh()  # a forward pass may write into parameters, to hold their norm say
-        self._show(tried.gradient)
+        self._show(tried)
         if tried.is_finite:
-            self._hand_over(tried.gradient, found)
+            self._hand_over(tried)
             self.optimizer.step()
             self.masters.hand_down()
         else:
@@ -294,10 +292,10 @@ class TrainStep:
             self.masters.hand_down()
             with torch.enable_grad(), self._in_training_mode():
                 tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
-            self._hand_over(tried.gradient, found)
+            self._hand_over(tried)
             if not first:
                 first.append(tried)
-                self._show(tried.gradient)
+                self._show(tried)
                 unmoved.extend((p, p.detach().clone()) for p in held if p.grad is None)
             return tried.loss
 
@@ -310,20 +308,24 @@ class TrainStep:
                 p.copy_(value)
         return first[0]
 
-    def _show(self, gradient: Grad[Any]) -> None:
+    def _show(self, tried: Evaluation) -> None:
         if self.observe is not None:
-            self.observe("backward", gradient)
+            self.observe("backward", tried.gradient)
 
-    def _hand_over(self, gradient: Grad[Any], found: Found) -> None:
+    def _hand_over(self, tried: Evaluation) -> None:
         """Give the optimizer its gradients: clipped, and None where no path led to a parameter."""
-        clipped = gradient if self._clip is None else self._clip(gradient)
-        targets = self.masters.of_all(found.parameters)
-        handed: list[Tensor | None] = list(clipped.given.values())
-        if clipped is gradient and self.keep_gradients and rewrites_gradients(self.optimizer):
-            handed = [None if given is None else given.clone() for given in handed]
-        if all(map(operator.is_, map(_grad, targets), handed)):
+        handed = tried.taken
+        if self._clip is not None:
+            clipped = self._clip(tried.gradient)
+            handed = list(clipped.given.values())
+        if self.keep_gradients and rewrites_gradients(self.optimizer):
+            handed = [
+                given.clone() if given is not None and given is kept else given
+                for given, kept in zip(handed, tried.taken, strict=True)
+            ]
+        if all(map(operator.is_, map(_grad, tried.parameters), handed)):
             return  # backward() has left them where they belong
-        for target, given in zip(targets, as_accumulated(targets, handed), strict=True):
+        for target, given in zip(tried.parameters, as_accumulated(tried.parameters, handed), strict=True):
             target.grad = given
 
     # What holds over the steps ---------------------------------------------------------------------------------

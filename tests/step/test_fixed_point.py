@@ -58,7 +58,7 @@ class Run:
         self.fixed_point.check_batch(
             {key: state[key] for key in ("y_true", "y_pred", "loss") if key in state}, iteration
         )
-        self.fixed_point.check(state, iteration, leaves.trainable()[0], leaves.parameters.values())
+        self.fixed_point.check(state, iteration, leaves.trainable()[0], leaves.looks)
 
 
 @pytest.fixture(params=[0, 2], ids=["after init", "after two steps"])
