@@ -97,7 +97,9 @@ class Recorder:
         self._states = {name: OK if name in optimized else NOT_OPTIMIZED for name in parameters}
 
     def _nothing(self) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-        shape = len(self.history.described) if self._watches else 0  # what a row lacks was not recorded
+        if not self._watches:
+            return _NO_ROW
+        shape = len(self.history.described)
         return np.full((shape, len(STATISTICS)), np.nan), np.full(shape, NOT_RECORDED, np.uint8)
 
     def _warn(self, error: Exception) -> None:
@@ -107,6 +109,10 @@ class Recorder:
                 f"Gradients could not be recorded ({type(error).__name__}: {error}); training goes on. Said once.",
                 RecordingWarning,
             )
+
+
+_NO_ROW = np.empty((0, len(STATISTICS))), np.empty(0, np.uint8)
+"""What a row lacks was not recorded."""
 
 
 def describe(name: str, tensor: Tensor) -> Parameter:

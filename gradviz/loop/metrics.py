@@ -18,7 +18,7 @@ from gradviz.errors import MetricError, MetricWarning, described, names_nearest_
 from gradviz.loop.events import is_same_handler
 from gradviz.step.batch import Parts, batch_size
 from gradviz.step.objective import Objective
-from gradviz.step.shares import counted
+from gradviz.step.shares import counted, counts_targets
 from gradviz.step.step_state import StepState
 
 _NOTHING = contextlib.nullcontext()
@@ -277,12 +277,15 @@ class Metric:
 
 def loss_metric(objective: Objective | None = None, name: str = "loss") -> Metric:
     """The batch's own loss, weighted by what counts in it; "loss" is the name every loop has it under."""
-    return Metric(
-        name,
-        lambda loss: loss,
-        ("loss",),
-        weigh=lambda state: counted(objective, state["y_pred"], state["y_true"]),
-    )
+    by_targets = counts_targets(objective)
+
+    def weigh(state: StepState) -> float:
+        prediction, targets = state["y_pred"], state["y_true"]
+        if by_targets or isinstance(targets, Parts):
+            return counted(objective, prediction, targets)
+        return batch_size(prediction, targets)
+
+    return Metric(name, lambda loss: loss, ("loss",), weigh=weigh)
 
 
 def build_metric(

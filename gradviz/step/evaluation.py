@@ -22,7 +22,7 @@ from gradviz.grad.algebra import Grad
 from gradviz.grad.leaves import Kind
 from gradviz.step.batch import Batch, map_leaves, tensors_of
 from gradviz.step.fixed_point import FixedPoint
-from gradviz.step.gradients import Gradients, GradientTaker, RunningTotal, are_dense
+from gradviz.step.gradients import Gradients, GradientTaker, RunningTotal, are_dense, is_incomplete
 from gradviz.step.loss_scale import ScalesLoss, all_finite, is_built_in, scale_used, unscale_in_place
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
@@ -34,7 +34,7 @@ from gradviz.step.step_state import joined
 from gradviz.step.tensors import own
 
 
-@dataclass(frozen=True)
+@dataclass
 class Evaluation:
     """What one evaluation of the objective gave.
 
@@ -72,10 +72,10 @@ class Evaluation:
         """The gradients by name; a small step that nobody looks into can feel what that costs."""
         return Grad._from(self.kind, self.parameters, self.taken)
 
-    @property
+    @functools.cached_property
     def unused(self) -> frozenset[str]:
         """Names of the parameters that no path leads to."""
-        if type(None) not in set(map(type, self.taken)):
+        if not is_incomplete(self.taken):
             return _NO_NAMES
         return frozenset([name for name, given in zip(self.kind.names, self.taken, strict=True) if given is None])
 

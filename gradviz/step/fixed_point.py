@@ -29,8 +29,6 @@ OF_A_BATCH = ("y_true", "y_pred")
 """Where the number of axes holds, and no more: batches and sequences vary in length. So it is with buffers that are not
 persistent."""
 
-_BEFOREHAND = (*OF_A_BATCH, "loss")
-
 Spec = type | tuple[torch.dtype, str, torch.Size | int]
 """The type of a leaf; of a tensor the dtype, the kind of device, and the shape or number of axes."""
 
@@ -60,6 +58,7 @@ class FixedPoint:
         self._single = {key: specs[key] for key, specs in self._expected.items() if list(specs) == [key]}
         self._absent = [key for key in KEYS if key not in state and key not in without]
         self._glances: dict[str, _Glance] = {
+            "i": _One(),
             "model_state": _Model(),
             "optimizer_state": _Kept(),
             "loss_scale_state": _Empty(),
@@ -84,14 +83,15 @@ class FixedPoint:
             If a leaf came, went, or is of another type; it names the first one.
         """
         for key in self._expected:
-            if key in _BEFOREHAND:
+            if key in OF_A_BATCH:
                 continue  # held before anything moved; micro-batches that do not fit together may stay apart
-            glance = self._glances.get(key) if key in state else None
-            if glance is None:
+            if key not in state:
                 self._hold(key, state, iteration)
-            elif not glance.is_as_before(state[key], kind, looks):
-                self._hold(key, state, iteration)
-                glance.note(state[key], kind, looks)
+            elif key != "loss":  # which was held before, too
+                glance = self._glances[key]
+                if not glance.is_as_before(state[key], kind, looks):
+                    self._hold(key, state, iteration)
+                    glance.note(state[key], kind, looks)
         for key in self._absent:
             if key in state:
                 self._hold(key, state, iteration)
@@ -136,6 +136,19 @@ class _Glance:
 
     def note(self, part: Any, kind: Kind, looks: object) -> None:
         raise NotImplementedError
+
+
+class _One(_Glance):
+    """One tensor."""
+
+    def __init__(self) -> None:
+        self._spec: Any = None
+
+    def is_as_before(self, part: Any, kind: Kind, looks: object) -> bool:
+        return isinstance(part, Tensor) and (part.dtype, part.shape, part.device) == self._spec
+
+    def note(self, part: Tensor, kind: Kind, looks: object) -> None:
+        self._spec = part.dtype, part.shape, part.device
 
 
 class _Model(_Glance):

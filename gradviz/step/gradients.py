@@ -149,12 +149,12 @@ class _InPlace:
     def __init__(self, taker: GradientTaker, found: Found) -> None:
         self._taker = taker
         self._found = found
+        self._loss: Tensor | None = None
 
     def add(self, loss: Tensor, batch: Any) -> None:
         with gradients_kept(batch) if any(map(_requires_grad, tensors_of(batch))) else _NOTHING:
             torch.autograd.backward(loss)
-        if _NONE in set(map(type, map(_grad, self._found.parameters))):
-            _check_taken_away(loss, self._found)
+        self._loss = loss
         if self._taker.keeps:
             # torch takes over as it is what a custom function hands out as a part of something that it holds
             parameters = self._found.parameters
@@ -166,7 +166,15 @@ class _InPlace:
                     p.grad = own
 
     def total(self) -> Gradients:
-        return list(map(_grad, self._found.parameters))
+        gradients = list(map(_grad, self._found.parameters))
+        if is_incomplete(gradients) and self._loss is not None:
+            _check_taken_away(self._loss, self._found)
+        return gradients
+
+
+def is_incomplete(gradients: Iterable[Tensor | None]) -> bool:
+    """Whether one is missing."""
+    return _NONE in set(map(type, gradients))
 
 
 class _ByBackward:

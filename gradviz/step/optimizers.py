@@ -94,6 +94,27 @@ def rewrites_gradients(optimizer: Optimizer) -> bool:
     return is_sgd and any(group["nesterov"] and _takes_many_at_once(group) for group in optimizer.param_groups)
 
 
+def take_step(optimizer: Optimizer) -> None:
+    """``optimizer.step()``, without what torch wraps around it for its profiler and for hooks, where there are none.
+
+    The wrapper opens a label for the profiler: of an MLP's step of 3.3 ms, 2 to 3 %.
+    """
+    kind = type(optimizer)
+    step = getattr(kind.step, "__wrapped__", None) if getattr(kind.step, "hooked", False) else None
+    is_watched = (
+        "step" in vars(optimizer)
+        or optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or registry._global_optimizer_pre_hooks
+        or registry._global_optimizer_post_hooks
+        or torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    )
+    if step is None or is_watched or not kind.__module__.startswith("torch.optim."):
+        optimizer.step()
+    else:
+        step(optimizer)
+
+
 def _is_step_replaced(optimizer: Optimizer) -> bool:
     step = vars(optimizer).get("step")
     if step is None:

@@ -61,6 +61,12 @@ def _shares(loss: Any, group: Sequence[Batch]) -> list[float]:
     return [count / total for count in counts] if total else [1 / len(group)] * len(group)
 
 
+def counts_targets(objective: Objective | None) -> bool:
+    """Whether the loss averages over the targets that it does not ignore, and not over examples."""
+    loss = objective.loss if isinstance(objective, WrappedLoss) else None
+    return _is_over_targets(loss)
+
+
 def counted(objective: Objective | None, prediction: Any, targets: Any) -> float:
     """How much of a batch counts in the mean that its loss is: examples, or the targets that are not ignored.
 
@@ -79,15 +85,18 @@ def counted(objective: Objective | None, prediction: Any, targets: Any) -> float
 
 def _count(loss: Any, targets: Any, *examples: Any) -> float:
     """The targets that a loss averages over, or the number of `examples`."""
-    function = loss.func if isinstance(loss, partial) else loss
-    # By its forward: a subclass may average otherwise.
-    over_targets = function in _OVER_TARGETS or getattr(type(loss), "forward", None) in _FORWARDS
-    if not over_targets or not isinstance(targets, Tensor) or targets.is_floating_point():
+    if not _is_over_targets(loss) or not isinstance(targets, Tensor) or targets.is_floating_point():
         return batch_size(*examples)
     ignored = _option(loss, "ignore_index")
     kept = targets != (-100 if ignored is None else ignored)
     weight = _option(loss, "weight")
     return int(kept.sum()) if weight is None else float(weight.to(torch.float64)[targets[kept]].sum())
+
+
+def _is_over_targets(loss: Any) -> bool:
+    function = loss.func if isinstance(loss, partial) else loss
+    # By its forward: a subclass may average otherwise.
+    return function in _OVER_TARGETS or getattr(type(loss), "forward", None) in _FORWARDS
 
 
 def _option(loss: Any, name: str) -> Any:

@@ -34,7 +34,7 @@ from gradviz.step.mask import Found, Mask
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState, check_trainable
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
-from gradviz.step.optimizers import OptimizerState, build_optimizer, rewrites_gradients
+from gradviz.step.optimizers import OptimizerState, build_optimizer, rewrites_gradients, take_step
 from gradviz.step.policy import Policy, as_policy
 from gradviz.step.precision import Precision
 from gradviz.step.random_stream import RandomStream
@@ -257,7 +257,7 @@ class TrainStep:
         new = StepState(state)
         new.update(
             i=state["i"] + 1,
-            y_true=map_leaves(detached, joined([batch.targets for batch in group])),
+            y_true=map_leaves(detached, group[0].targets if len(group) == 1 else joined([b.targets for b in group])),
             y_pred=tried.prediction,
             loss=tried.loss,
             model_state=self.model_state,
@@ -276,7 +276,7 @@ class TrainStep:
         self._show(tried)
         if tried.is_finite:
             self._hand_over(tried)
-            self.optimizer.step()
+            take_step(self.optimizer)
             self.masters.hand_down()
         else:
             drop_gradients(found.parameters)

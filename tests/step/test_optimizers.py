@@ -15,7 +15,7 @@ from torch.optim import optimizer as registry
 from torch.utils import _pytree as pytree
 
 from gradviz.errors import OptimizerError
-from gradviz.step.optimizers import OPTIMIZERS, OptimizerState, build_optimizer, rewrites_gradients
+from gradviz.step.optimizers import OPTIMIZERS, OptimizerState, build_optimizer, rewrites_gradients, take_step
 from gradviz.step.surrogate import template
 
 
@@ -398,3 +398,57 @@ def test_a_wrapper_needs_groups_and_a_state_alone():
     model(torch.ones(1, 2)).sum().backward()
     wrapper.inner.step()
     assert list(OptimizerState(wrapper, named(model), {})) == ["weight", "bias"]
+
+
+# A step without its label -------------------------------------------------------------------------------------------
+
+
+def stepping() -> tuple[nn.Parameter, torch.optim.Optimizer]:
+    p = nn.Parameter(torch.ones(3))
+    p.grad = torch.full((3,), 0.5)
+    return p, torch.optim.Adam([p], lr=0.1)
+
+
+def test_a_step_is_the_optimizer_s_own():
+    ours, theirs = stepping(), stepping()
+    for _ in range(3):
+        take_step(ours[1])
+        theirs[1].step()
+    assert torch.equal(ours[0], theirs[0])
+    assert not ours[0].grad_fn
+
+
+def test_hooks_of_a_step_fire_also_those_for_every_optimizer():
+    _, optimizer = stepping()
+    seen: list[str] = []
+    optimizer.register_step_pre_hook(lambda *_: seen.append("before"))
+    take_step(optimizer)
+    _, other = stepping()
+    handle = registry.register_optimizer_step_post_hook(lambda *_: seen.append("after any"))
+    try:
+        take_step(other)
+    finally:
+        handle.remove()
+    assert seen == ["before", "after any"]
+
+
+def test_a_scheduler_s_count_and_a_step_of_one_s_own_are_kept():
+    _, optimizer = stepping()
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    take_step(optimizer)
+    assert optimizer._opt_called  # without it, a scheduler warns that it came first
+
+    class Own(torch.optim.Adam):
+        def step(self, closure=None):
+            self.called = True
+
+    own = Own([nn.Parameter(torch.ones(1))])
+    take_step(own)
+    assert own.called
+
+
+def test_a_profiler_sees_the_step():
+    _, optimizer = stepping()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        take_step(optimizer)
+    assert "Optimizer.step#Adam.step" in [event.key for event in profile.key_averages()]
