@@ -150,7 +150,7 @@ def measure(model: str, group: str, *, quick: bool) -> list[dict[str, Any]]:
         "seconds": SECONDS[group][model][quick],
         "warm-up": WARM_UP[group].get(model, 1),
         "turn": TURN[group].get(model, 1),
-        "alone": ALONE.get(model, (0, 0))[quick],
+        "alone": ALONE.get(model, (0, 0))[quick] if group == "ours" else 0,
         "threads": THREADS,
     }
     options = [f"--{name}={value}" for name, value in schedule.items()]
@@ -208,23 +208,21 @@ def main() -> None:
     if "peers" in arguments.groups and not PEERS_PYTHON.exists():
         parser.error("the environment of the peers is not there: run make bench, or leave them out: --groups ours")
     quick = bool(os.environ.get("QUICK"))
-    began, report = time.perf_counter(), {**circumstances(), "quick": quick}
-    results, raw = [], []
+    began = time.perf_counter()
+    report: dict[str, Any] = {**circumstances(), "quick": quick, "results": [], "processes": []}
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
     if quick:
         print("QUICK: few processes and rounds, so take no figure from this table; make bench measures properly")
     print(COLUMNS.format("model", "loop", "asked", "ratio", "spread", "step us"), flush=True)
     for group in arguments.groups:
         for model in (model for model in arguments.models if model in SECONDS[group]):
             processes = measure(model, group, quick=quick)
-            raw += processes
+            report["processes"] += processes
             for result in compare(processes):
-                results.append(result)
+                report["results"].append({**asdict(result), "verdict": result.verdict})
                 print(result.row(), flush=True)
-    report["minutes"] = round((time.perf_counter() - began) / 60, 1)
-    report["results"] = [{**asdict(result), "verdict": result.verdict} for result in results]
-    report["processes"] = raw
-    arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    arguments.json.write_text(json.dumps(report))
+            report["minutes"] = round((time.perf_counter() - began) / 60, 1)
+            arguments.json.write_text(json.dumps(report))  # what was measured stays if the next fails
     print(f"{report['minutes']} minutes; everything is in {arguments.json}")
 
 
