@@ -45,6 +45,12 @@ def test_figures_have_three_places_and_what_was_not_measured_none() -> None:
     assert ours.split("|")[2:5] == [" 1.125 ", "  ", "  "]
 
 
+def test_of_two_comparisons_of_the_bare_loop_with_itself_the_worse_is_shown() -> None:
+    both = measured(bare_again=1.01)["results"] + measured(bare_again=0.98)["results"]
+    for results in (both, both[::-1]):
+        assert "| plain PyTorch, against itself | 0.980 |" in report.table({**CIRCUMSTANCES, "results": results})
+
+
 def test_who_costs_less_is_named() -> None:
     text = report.table(measured(all=1.2, floor=1.05, TensorBoard_scalars=1.1, wandb_watch=2.0))
     assert (
