@@ -57,8 +57,8 @@ ROUNDS = {"ours": 200, "peers": 40}
 """Of a process, if there is time for all."""
 
 SECONDS = {
-    "ours": {"mlp": (12, 5), "transformer": (45, 18), "deep": (22, 8), "vanishing": (10, 5)},
-    "peers": {"mlp": (8, 5), "transformer": (16, 12), "deep": (12, 6)},
+    "ours": {"mlp": (12, 4), "transformer": (45, 12), "deep": (22, 6), "vanishing": (10, 4)},
+    "peers": {"mlp": (8, 4), "transformer": (16, 8), "deep": (12, 5)},
 }
 """That the rounds of a process may take; the second with QUICK=1. They decide for the transformer alone, on a machine
 that is not too slow: its steps take a hundred times those of the MLP, and vary far less."""
