@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal
 
 import numpy as np
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gradviz.errors import RecordingWarning, warn
 from gradviz.grad.algebra import Grad
-from gradviz.grad.leaves import Leaves, leaves_of
-from gradviz.grad.statistics import STATISTICS, norms, statistics
+from gradviz.grad.leaves import leaves_of
+from gradviz.grad.statistics import STATISTICS, Statistics
 from gradviz.history.history import History, Parameter
 from gradviz.history.rows import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, UNUSED
 from gradviz.step.train_step import TrainStep
@@ -32,21 +32,18 @@ class Recorder:
     def __init__(self, step: TrainStep, history: History, record: Record = "all") -> None:
         self.history = history
         self._step = step
-        self._statistics = norms if record == "norms" else statistics
-        self._watches = record is not None
+        self._record = record
         self._pending: tuple[NDArray[np.float64], NDArray[np.uint8]] | None = None
-        self._leaves: Leaves | None = None
-        self._parameters: list[str] = []
-        self._row: dict[str, int] = {}
-        self._states: dict[str, int] = {}
-        self._optimized: Set[str] = frozenset()
+        self._plan: _Plan | None = None
         self._warned = False
-        if self._watches:
+        self._is_declared = False
+        if record is not None:
             step.observe = self.observe
 
     def begin(self) -> None:
         """Look at the model anew: shapes and dtypes may have changed between runs."""
-        self._leaves = None
+        self._plan = None
+        self._is_declared = False
 
     def observe(self, stage: str, gradients: Grad[Any]) -> None:
         """Take the statistics of one stage's gradients."""
@@ -60,47 +57,35 @@ class Recorder:
         """Write the row of a finished iteration, and what was frozen or unfrozen for it."""
         report = self._step.report
         try:
-            if not self._watches and self._leaves is None:
-                self._look_for_changes()
             table, states = self._pending if self._pending is not None else self._nothing()
-            self.history.add_events(iteration, "frozen", report.frozen)
-            self.history.add_events(iteration, "unfrozen", report.unfrozen)
+            if report.frozen or report.unfrozen:
+                self.history.add_events(iteration, "frozen", report.frozen)
+                self.history.add_events(iteration, "unfrozen", report.unfrozen)
             self.history.append(iteration, epoch, table, states, metrics, report.loss_scale, report.skipped)
         except Exception as error:
             self._warn(error)
         self._pending = None
 
     def _measure(self, gradients: Grad[Any]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-        self._look_for_changes()
-        table, states = self._nothing()
-        states[[self._row[name] for name in self._parameters]] = FROZEN
-        states[[self._row[name] for name in gradients]] = UNUSED
-        reached = {name: gradient for name, gradient in gradients.given.items() if gradient is not None}
-        if reached:
-            rows = [self._row[name] for name in reached]
-            table[rows] = self._statistics(list(reached.values()))
-            states[rows] = [self._states[name] for name in reached]
-        return table, states
+        plan = self._plan
+        if plan is None or not plan.fits(gradients):
+            self._declare()
+            plan = self._plan = _Plan(self._step, gradients, self.history.described, only_norms=self._record == "norms")
+        plan.follow_optimizer()
+        return plan.table(gradients), plan.states
 
-    def _look_for_changes(self) -> None:
-        """Follow parameters that join or leave the model or the optimizer; a row once given is kept."""
-        # Both are the same objects for as long as the module tree and the optimizer's groups are the same.
-        leaves, optimized = leaves_of(self._step.model), self._step.optimized()
-        if leaves is self._leaves and optimized is self._optimized:
-            return
-        parameters = leaves.parameters
+    def _declare(self) -> None:
+        """Tell the history of parameters that joined the model; a row once given is kept."""
         described = {parameter["name"]: parameter for parameter in self.history.described}
-        described |= {name: describe(name, p) for name, p in parameters.items()}
+        described |= {name: describe(name, p) for name, p in leaves_of(self._step.model).parameters.items()}
         self.history.declare(list(described.values()))
-        self._row = {name: row for row, name in enumerate(described)}
-        self._leaves, self._parameters, self._optimized = leaves, list(parameters), optimized
-        self._states = {name: OK if name in optimized else NOT_OPTIMIZED for name in parameters}
+        self._is_declared = True
 
     def _nothing(self) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-        if not self._watches:
-            return _NO_ROW
-        shape = len(self.history.described)
-        return np.full((shape, len(STATISTICS)), np.nan), np.full(shape, NOT_RECORDED, np.uint8)
+        """No numbers, for no parameter: what a row lacks was not recorded."""
+        if not self._is_declared:
+            self._declare()
+        return np.empty((0, len(STATISTICS))), np.empty(0, np.uint8)
 
     def _warn(self, error: Exception) -> None:
         if not self._warned:
@@ -111,8 +96,45 @@ class Recorder:
             )
 
 
-_NO_ROW = np.empty((0, len(STATISTICS))), np.empty(0, np.uint8)
-"""What a row lacks was not recorded."""
+class _Plan:
+    """What of a row stays the same for as long as the same parameters are trained: all but the numbers."""
+
+    def __init__(
+        self, step: TrainStep, gradients: Grad[Any], described: Sequence[Parameter], *, only_norms: bool
+    ) -> None:
+        self._step = step
+        self._leaves = leaves_of(step.model)
+        self._kind, self._unused = gradients._kind, gradients.unused
+        row = {parameter["name"]: place for place, parameter in enumerate(described)}
+        reached = {name: gradient for name, gradient in gradients.given.items() if gradient is not None}
+        self._reached = list(reached)
+        self._rows = [row[name] for name in reached]
+        self._is_whole = self._rows == list(range(len(row)))
+        self._statistics = Statistics(list(reached.values()), only_norms=only_norms)
+        self._table = np.full((len(STATISTICS), len(row)), np.nan).T
+        self.states = np.full(len(row), NOT_RECORDED, np.uint8)
+        self.states[[row[name] for name in self._leaves.parameters]] = FROZEN
+        self.states[[row[name] for name in self._unused]] = UNUSED
+        self._optimized: Set[str] | None = None
+
+    def fits(self, gradients: Grad[Any]) -> bool:
+        """Whether it holds for these gradients too; their kind is the same object until the model changes."""
+        return gradients._kind is self._kind and gradients.unused == self._unused
+
+    def follow_optimizer(self) -> None:
+        """Take in which parameters it moves now; learning rates change from step to step."""
+        optimized = self._step.optimized(self._leaves)
+        if optimized is not self._optimized:
+            self._optimized = optimized
+            self.states[self._rows] = [OK if name in optimized else NOT_OPTIMIZED for name in self._reached]
+
+    def table(self, gradients: Grad[Any]) -> NDArray[np.float64]:
+        """The numbers of a row, [parameters, statistics]; the next call writes into the same table."""
+        measured = self._statistics([gradient for gradient in gradients.given.values() if gradient is not None])
+        if self._is_whole:
+            return measured
+        self._table[self._rows] = measured
+        return self._table
 
 
 def describe(name: str, tensor: Tensor) -> Parameter:

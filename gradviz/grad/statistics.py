@@ -1,17 +1,14 @@
-"""Many tensors -> one small table, in one pass and one transfer.
+"""Many tensors -> one small table, in one transfer.
 
-Every row is one tensor, every column one statistic (`STATISTICS`). On the CPU numpy reads the tensors where they lie:
-at the size of a layer it beats torch's reductions on two cores (measured on 65,536 floats, microseconds: dot 2.3
-against norm 5.1, max and min 5.6 against aminmax 6.3, count 4.0 against 8.9). Small tensors are first copied into one
-flat buffer, because there the number of calls is the cost. On other devices torch reduces, and one table travels.
-
-Raw sums come first, for all tensors; the statistics follow from them in a few calls. Sums of squares in float32
-underflow below entries of 1e-19 and overflow above 1e19. Zero means zero here: such rows are looked at again in
-float64, so a norm is 0 or infinite only where the entries are.
+Every row of the table is one tensor, every column one statistic (`STATISTICS`). On the CPU raw sums come first, for all
+tensors (`gradviz.grad.sums`); the statistics follow from them in a few calls. Sums of squares in float32 underflow
+below entries of 1e-19 and overflow above 1e19. Zero means zero here: what the sums leave in doubt is looked at again in
+float64, so a norm is 0 or infinite only where the entries are. On other devices torch reduces, and one table travels.
 """
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,45 +16,159 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradviz.grad.norms import SAFE, are_plain, values_of, whole
+from gradviz.grad.norms import values_of, whole
+from gradviz.grad.sums import PLAIN, TINY, Entries, Floats, Sums
 
 STATISTICS = ("norm", "mean", "std", "max_abs", "zero_fraction", "nan", "posinf", "neginf")
 """Columns of the table. norm, mean, std (torch's own, with Bessel's correction) and max_abs are what torch says of the
 whole tensor, so a NaN or an infinity among the entries shows in them; zero_fraction is a share of the entries; nan,
 posinf and neginf count entries. Complex entries count by their magnitude."""
 
-PIECE = 65_536
-"""Elements looked at together: 256 kB of float32 stay in a core's cache."""
-
-SMALL = 8_192
-"""Tensors up to this many elements are copied into a shared piece; larger ones are worth calls of their own."""
-
-TINY_SQUARES = {np.dtype(np.float32): 1e-27, np.dtype(np.float64): 1e-290}
-"""A smaller sum of squares may have lost entries to underflow: at most 65,536 x 1.2e-38, or 1e-6 of it, in float32."""
-
 SPREAD = 100.0
 """mean² above this many variances: std from squares and mean has lost digits (1e-4 of it here), so look twice."""
 
-Entries = NDArray[np.float32] | NDArray[np.float64]
+FLOOR = {torch.float32: 0.0, torch.float64: 1e-290}
+"""A smaller sum of squares may have lost entries to underflow, even if it was taken in float64."""
 
-_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
-_ONES = {np.dtype(dtype): np.ones(PIECE, dtype) for dtype in _DTYPES.values()}  # dot with ones: half the time of sum()
-
-_RAW = 6  # sum of squares, sum, min, max, non-zeros; and below which sum of squares to look again
+_least, _greatest = np.minimum.reduce, np.maximum.reduce
 
 
-def statistics(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
-    """The statistics of each tensor.
+class Statistics:
+    """The statistics of tensors of certain shapes, again and again.
 
     Parameters
     ----------
     tensors : sequence of Tensor
-        Of any shape, floating or complex dtype, layout and device; left as they are. Sharded ones count as a whole.
+        Of any shape, floating or complex dtype, layout and device; they are never written to. Sharded ones count as a
+        whole. Those that come later have the same shapes and dtypes in the same places.
+    only_norms : bool
+        Leave out mean, std, max_abs and zero_fraction (NaN), for less time. The counts follow from the norm: a finite
+        one has no entry that is not.
+
+    Examples
+    --------
+    >>> measure = Statistics([torch.zeros(2), torch.zeros(1)], only_norms=True)
+    >>> table = measure([torch.tensor([3.0, -4.0]), torch.tensor([1e-23])])
+    >>> [f"{norm:g}" for norm in table[:, 0]]
+    ['5', '1e-23']
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], *, only_norms: bool = False) -> None:
+        self._only_norms = only_norms
+        self._take_in(tensors)
+        # Sums that overflow are looked at again. This takes ten microseconds less a step than np.errstate.
+        self._quiet = contextvars.copy_context()
+        self._quiet.run(np.seterr, all="ignore")
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Floats:
+        """The statistics of each tensor.
+
+        Returns
+        -------
+        float64 array of shape [len(tensors), len(STATISTICS)]
+            One statistic of all tensors lies together. An empty tensor has norm 0 and no other statistic (NaN). The
+            next call writes into the same array.
+        """
+        tensors = whole(tensors)
+        try:
+            self._quiet.run(self._measure, tensors)
+        except (RuntimeError, TypeError):  # one is of another kind than before: sparse now, or on another device
+            tensors = [tensor.detach() for tensor in tensors]
+            self._take_in(tensors)
+            self._quiet.run(self._measure, tensors)
+        return self._table.T
+
+    def _take_in(self, tensors: Sequence[Tensor]) -> None:
+        """Make what depends on shapes, dtypes and devices alone."""
+        plain = [place for place, tensor in enumerate(tensors) if _is_plain(tensor)]
+        others = [place for place, tensor in enumerate(tensors) if not _is_plain(tensor)]
+        self._here = [place for place in others if tensors[place].device.type == "cpu"]
+        self._there = [place for place in others if tensors[place].device.type != "cpu"]
+        self._plain = plain if others else None
+        self._sums = Sums([tensors[place] for place in plain])
+        self._places = np.array(plain, np.intp)[self._sums.order]
+        measured = [tensors[place] for place in self._places.tolist()]
+        self._counts = np.array([tensor.numel() for tensor in measured], np.float64)
+        self._floor = np.array([FLOOR[tensor.dtype] for tensor in measured])
+        # Of one entry, torch's std is NaN, and there is no spread to be lost.
+        self._per_degree = np.array([1 / (count - 1) if count > 1 else np.nan for count in self._counts])
+        self._share = np.where(self._counts > 1, SPREAD / (1 + SPREAD), 2.0)
+        self._leeway = np.zeros(len(measured))
+        self._table = np.zeros((len(STATISTICS), len(tensors)))
+        self._table[1:5] = np.nan
+        self._is_in_order = self._places.tolist() == list(range(len(tensors)))
+        self._derived = self._table[:5] if self._is_in_order else np.full((5, len(measured)), np.nan)
+        self._has_looked = False
+
+    def _measure(self, tensors: Sequence[Tensor]) -> None:
+        if self._has_looked:
+            self._table[5:], self._has_looked = 0, False
+        if len(self._places):
+            self._measure_plain(tensors)
+        self._look_again(tensors, self._here)
+        if self._there:
+            there = _on_device([tensors[place] for place in self._there])
+            self._put(self._there, there.T)
+
+    def _measure_plain(self, tensors: Sequence[Tensor]) -> None:
+        plain = tensors if self._plain is None else [tensors[place] for place in self._plain]
+        sums, squares = self._sums, self._sums.raw[0]
+        if self._only_norms:
+            sums.squares(plain)
+        else:
+            sums.all(plain)
+        is_clear = _least(squares) >= TINY and _greatest(squares) < np.inf  # a NaN is neither
+        if not is_clear:
+            sums.widen(plain)
+        self._derive()
+        if not self._is_in_order:
+            self._table[:5, self._places] = self._derived
+        if not (is_clear and _least(self._leeway) >= 0):
+            in_doubt = ~((squares >= self._floor) & (squares < np.inf) & (self._leeway >= 0))
+            self._look_again(tensors, self._places[in_doubt].tolist())
+
+    def _derive(self) -> None:
+        """What follows from the raw sums, in place; right where they are."""
+        squares, total, least, greatest, nonzeros = self._sums.raw
+        norm, mean, std, max_abs, zero_fraction = self._derived
+        np.sqrt(squares, out=norm)
+        if self._only_norms:
+            return
+        np.divide(total, self._counts, out=mean)
+        np.multiply(total, mean, out=std)
+        np.multiply(squares, self._share, out=self._leeway)
+        np.subtract(self._leeway, std, out=self._leeway)  # negative where mean² is more than SPREAD variances
+        np.subtract(squares, std, out=std)
+        np.maximum(std, 0, out=std)
+        np.multiply(std, self._per_degree, out=std)
+        np.sqrt(std, out=std)
+        np.subtract(0, least, out=max_abs)
+        np.maximum(max_abs, greatest, out=max_abs)
+        np.subtract(self._counts, nonzeros, out=zero_fraction)
+        np.divide(zero_fraction, self._counts, out=zero_fraction)
+
+    def _look_again(self, tensors: Sequence[Tensor], places: Sequence[int]) -> None:
+        for place in places:
+            self._put(place, _carefully(_as_array(tensors[place]), tensors[place].numel()))
+
+    def _put(self, places: int | Sequence[int], rows: Floats) -> None:
+        self._table[:, places] = rows
+        if self._only_norms:
+            self._table[1:5, places] = np.nan
+        self._has_looked = True
+
+
+def statistics(tensors: Sequence[Tensor]) -> Floats:
+    """The statistics of each tensor, once.
+
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        As `Statistics` takes them.
 
     Returns
     -------
     float64 array of shape [len(tensors), len(STATISTICS)]
-        An empty tensor has norm 0 and no other statistic (NaN).
 
     Examples
     --------
@@ -67,95 +178,13 @@ def statistics(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
     >>> table[1][[0, 6]].tolist()
     [inf, 1.0]
     """
-    with torch.no_grad(), np.errstate(all="ignore"):
-        tensors = whole(tensors)
-        here = [row for row, tensor in enumerate(tensors) if tensor.device.type == "cpu"]
-        if len(here) == len(tensors):
-            return _on_cpu(tensors)
-        there = [row for row, tensor in enumerate(tensors) if tensor.device.type != "cpu"]
-        table = np.empty((len(tensors), len(STATISTICS)))
-        table[here] = _on_cpu([tensors[row] for row in here])
-        table[there] = _on_device([tensors[row] for row in there])
-        return table
+    tensors = [tensor.detach() for tensor in whole(tensors)]
+    return Statistics(tensors)(tensors)
 
 
-def norms(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
-    """The norm of each tensor, and what follows from it: a finite one has no entry that is NaN or infinite.
-
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-        As `statistics` takes them.
-
-    Returns
-    -------
-    float64 array of shape [len(tensors), len(STATISTICS)]
-        mean, std, max_abs and zero_fraction are NaN.
-
-    Examples
-    --------
-    >>> table = norms([torch.tensor([3.0, -4.0]), torch.tensor([1e-23]), torch.tensor([1.0, float("-inf")])])
-    >>> [f"{norm:g}" for norm in table[:, 0]], table[:, 7].tolist()
-    (['5', '1e-23', 'inf'], [0.0, 0.0, 1.0])
-    """
-    with torch.no_grad():
-        tensors = whole(tensors)
-        table = np.zeros((len(tensors), len(STATISTICS)))
-        table[:, 1:5] = np.nan
-        if are_plain(tensors):
-            table[:, 0] = _plain_norms(tensors)
-            # 0, very small, very large, not finite: what that means, only a look at the entries tells.
-            doubtful = np.flatnonzero(~((SAFE[0] < table[:, 0]) & (table[:, 0] < SAFE[1])))
-        else:
-            doubtful = np.arange(len(tensors))
-        if len(doubtful):
-            again = statistics([tensors[row] for row in doubtful.tolist()])
-            table[doubtful, 0], table[doubtful, 5:] = again[:, 0], again[:, 5:]
-        return table
-
-
-def _plain_norms(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
-    """In pieces: torch adds up so long in float32 that the norm of 16 million equal entries is wrong by a hundredth."""
-    pieces: list[Tensor] = []
-    starts = []
-    for tensor in tensors:
-        starts.append(len(pieces))
-        pieces += (tensor,) if tensor.numel() <= PIECE else tensor.reshape(-1).split(PIECE)
-    each = torch.stack(torch._foreach_norm(pieces)).numpy()
-    return np.sqrt(np.add.reduceat(np.square(each, dtype=np.float64), starts))
-
-
-def _on_cpu(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
-    raw = np.empty((len(tensors), _RAW))
-    buckets = _Buckets()
-    for row, tensor in enumerate(tensors):
-        if tensor.layout is torch.strided and tensor.dtype in _DTYPES and 0 < tensor.numel() <= SMALL:
-            buckets.add(row, tensor)
-        else:
-            raw[row] = _sums(_as_array(tensor), tensor.numel())
-    for dtype, rows in buckets.full:
-        raw[rows] = _bucket_sums([tensors[place] for place in rows], dtype)
-    counts = np.array([tensor.numel() for tensor in tensors], np.float64)
-    table, doubtful = _from_sums(raw, counts)
-    for row in np.flatnonzero(doubtful).tolist():
-        table[row] = _look_again(_as_array(tensors[row]), tensors[row].numel())
-    return table
-
-
-class _Buckets:
-    """Rows of small tensors, put together by dtype until a piece is full."""
-
-    def __init__(self) -> None:
-        self.full: list[tuple[torch.dtype, list[int]]] = []
-        self._open: dict[torch.dtype, tuple[list[int], int]] = {}
-
-    def add(self, row: int, tensor: Tensor) -> None:
-        rows, held = self._open.get(tensor.dtype, (None, 0))
-        if rows is None or held + tensor.numel() > PIECE:
-            rows, held = [], 0
-            self.full.append((tensor.dtype, rows))
-        rows.append(row)
-        self._open[tensor.dtype] = rows, held + tensor.numel()
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether numpy can read it where it lies, and there is something to read."""
+    return tensor.is_cpu and tensor.layout is torch.strided and tensor.dtype in PLAIN and tensor.numel() > 0
 
 
 def _as_array(tensor: Tensor) -> Entries:
@@ -166,69 +195,16 @@ def _as_array(tensor: Tensor) -> Entries:
 def _dense_real(tensor: Tensor) -> Tensor:
     tensor = values_of(tensor.detach())
     # float16, bfloat16, float8: numpy has no such types, and sums in them overflow.
-    return tensor if tensor.dtype in _DTYPES else tensor.float()
+    return tensor if tensor.dtype in PLAIN else tensor.float()
 
 
-def _sums(entries: Entries, count: int) -> NDArray[np.float64]:
-    """Raw sums of one tensor, piece by piece; `count` exceeds the entries by a sparse tensor's zeros."""
-    starts = range(0, len(entries), PIECE)
-    raw = np.zeros((max(len(starts), 1), _RAW))
-    for row, start in zip(raw, starts, strict=False):  # all of one piece while it is in the cache
-        piece = entries[start : start + PIECE]
-        ones = _ONES[piece.dtype][: len(piece)]
-        row[:5] = piece.dot(piece), piece.dot(ones), piece.min(), piece.max(), np.count_nonzero(piece != 0)
-    low, high = raw[:, 2].min(), raw[:, 3].max()  # numpy's min and max hand on a NaN
-    if count > len(entries):
-        low, high = np.minimum(low, 0), np.maximum(high, 0)
-    squares, total, _, _, nonzeros, _ = raw.sum(axis=0)
-    return np.array([squares, total, low, high, nonzeros, TINY_SQUARES[entries.dtype]])
-
-
-def _bucket_sums(tensors: Sequence[Tensor], dtype: torch.dtype) -> NDArray[np.float64]:
-    """Raw sums of many small tensors of one dtype through one flat buffer, a few calls for all of them."""
-    counts = [tensor.numel() for tensor in tensors]
-    starts = np.cumsum([0, *counts[:-1]])
-    flat = torch.empty(sum(counts), dtype=dtype)
-    sources = [tensor.detach() for tensor in tensors]
-    views = [part.view(source.shape) for part, source in zip(flat.split(counts), sources, strict=True)]
-    torch._foreach_copy_(views, sources)
-    entries = flat.numpy()
-    raw = np.empty((len(tensors), _RAW))
-    raw[:, 0] = np.add.reduceat(entries * entries, starts)
-    raw[:, 1] = np.add.reduceat(entries, starts)
-    raw[:, 2] = np.minimum.reduceat(entries, starts)
-    raw[:, 3] = np.maximum.reduceat(entries, starts)
-    raw[:, 4] = np.add.reduceat((entries != 0).astype(np.float32), starts)  # exact: at most SMALL ones
-    raw[:, 5] = TINY_SQUARES[entries.dtype]
-    if entries.dtype == np.float32 and np.any((raw[:, 0] < raw[:, 5]) & (raw[:, 4] > 0)):
-        # A vanishing net has hundreds of such rows: all of them at once in float64, not one by one.
-        raw[:, 0] = np.add.reduceat(np.square(entries, dtype=np.float64), starts)
-        raw[:, 5] = TINY_SQUARES[np.dtype(np.float64)]
-    return raw
-
-
-def _from_sums(raw: NDArray[np.float64], counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The table, and which of its rows need another look: under- or overflow, non-finite entries, a lost spread."""
-    squares, total, low, high, nonzeros, tiny = raw.T
-    mean = total / counts
-    variance = np.maximum(squares / counts - mean * mean, 0)  # maximum, not fmax: a NaN must stay one
-    table = np.zeros((len(counts), len(STATISTICS)))
-    table[:, 0] = np.sqrt(squares)
-    table[:, 1] = mean
-    table[:, 2] = np.sqrt(variance * counts / (counts - 1))
-    table[:, 3] = np.maximum(np.abs(low), np.abs(high))
-    table[:, 4] = 1 - nonzeros / counts
-    table[counts == 1, 2] = np.nan  # torch's own answer; rounding would make it infinite here
-    table[counts == 0, 1:5] = np.nan
-    lost = (squares < tiny) & (nonzeros > 0)
-    spread_lost = (mean * mean > SPREAD * variance) & (counts > 1)
-    return table, lost | ~np.isfinite(squares) | ~np.isfinite(total) | spread_lost
-
-
-def _look_again(entries: Entries, count: int) -> NDArray[np.float64]:
+def _carefully(entries: Entries, count: int) -> NDArray[np.float64]:
     """The careful way: float64, scaled by the largest entry, with a second pass for the spread."""
     row = np.zeros(len(STATISTICS))
-    row[4] = 1 - np.count_nonzero(entries) / count
+    if not count:
+        row[1:5] = np.nan
+        return row
+    row[4] = (count - np.count_nonzero(entries)) / count
     wide = entries.astype(np.float64)
     if not np.isfinite(wide).all():
         row[5:] = np.isnan(wide).sum(), np.isposinf(wide).sum(), np.isneginf(wide).sum()

@@ -30,8 +30,7 @@ class Found(NamedTuple):
     def of(cls, model: nn.Module) -> Found:
         """Look at a model."""
         leaves = leaves_of(model)
-        kind, parameters = leaves.trainable()
-        return cls(leaves, kind, parameters)
+        return cls(leaves, *leaves.trainable())
 
 
 class Mask:

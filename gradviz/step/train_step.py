@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gradviz.errors import LossError, OptimizerError, StateTypeError, names_nearest_keyword
 from gradviz.grad.algebra import Grad
 from gradviz.grad.autodiff import outside_inference_mode
-from gradviz.grad.leaves import leaves_of
+from gradviz.grad.leaves import Leaves, leaves_of
 from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves, tensors_of
 from gradviz.step.clip import as_clip
 from gradviz.step.evaluation import Differentiator, Evaluation
@@ -349,12 +349,12 @@ class TrainStep:
         as_it_should = self._train is not None or (self.model.training and not self._mask.holds_still)
         return _NOTHING if as_it_should else TrainingMode(self.model)
 
-    def optimized(self) -> frozenset[str]:
+    def optimized(self, leaves: Leaves | None = None) -> frozenset[str]:
         """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0.
 
-        The same object for as long as nothing about it changes.
+        The same object for as long as nothing about it changes. Who knows the model's leaves spares it a look.
         """
-        return self._mask.optimized(leaves_of(self.model))
+        return self._mask.optimized(leaves_of(self.model) if leaves is None else leaves)
 
     def _optimized_by_name(self) -> dict[str, Tensor]:
         return {name: self.masters.of(p) for name, p in self.model_state.parameters.items()}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gradviz.grad import statistics as module
-from gradviz.grad.statistics import STATISTICS, norms, statistics
+from gradviz.grad.statistics import STATISTICS, Statistics, statistics
 from gradviz.history import rows
 
 NAMES = {name: place for place, name in enumerate(STATISTICS)}
@@ -32,6 +32,10 @@ def expected(tensor: torch.Tensor) -> dict[str, float]:
         "posinf": wide.isposinf().sum().item(),
         "neginf": wide.isneginf().sum().item(),
     }
+
+
+def norms(tensors: list[torch.Tensor]) -> np.ndarray:
+    return Statistics(tensors, only_norms=True)(tensors)
 
 
 def check(tensor: torch.Tensor, row: np.ndarray, rtol: float = 1e-5) -> None:

@@ -252,10 +252,10 @@ def test_a_layer_added_between_runs_gets_a_row_of_its_own():
 def test_our_own_failure_warns_once_and_leaves_a_row_that_says_so(monkeypatch):
     import gradviz.recorder
 
-    def broken(tensors):
+    def broken(tensors, only_norms):
         raise RuntimeError("no statistics today")
 
-    monkeypatch.setattr(gradviz.recorder, "statistics", broken)
+    monkeypatch.setattr(gradviz.recorder, "Statistics", broken)
     loop = small_loop()
     with pytest.warns(RecordingWarning, match="no statistics today") as said:
         loop.run(batches(1, 2, 3))
