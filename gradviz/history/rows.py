@@ -75,13 +75,13 @@ class RowStore:
         skipped: bool = False,
     ) -> None:
         """Copy one iteration to the end."""
-        chunk = self._chunks[-1] if self._chunks else None
-        fits = chunk is not None and self._in_chunk < CHUNK and len(states) == chunk.states.shape[1]
-        if chunk is None or not fits or set(metrics) - set(chunk.metrics):
+        chunk = self._chunks[-1] if self._chunks and self._in_chunk < CHUNK else None
+        if chunk is None or len(states) != chunk.states.shape[1] or not metrics.keys() <= chunk.metrics.keys():
             chunk = self._open(len(states), metrics)
         at = self._in_chunk
         chunk.iteration[at], chunk.epoch[at] = iteration, epoch
-        chunk.statistics[at], chunk.states[at] = statistics.T, states
+        if len(states):
+            chunk.statistics[at], chunk.states[at] = statistics.T, states
         chunk.loss_scale[at], chunk.skipped[at] = loss_scale, skipped
         for name, value in metrics.items():
             chunk.metrics[name][at] = value

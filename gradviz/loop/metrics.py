@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,8 +19,6 @@ from gradviz.step.batch import Parts, batch_size
 from gradviz.step.objective import Objective
 from gradviz.step.shares import counted, counts_targets
 from gradviz.step.step_state import StepState
-
-_NOTHING = contextlib.nullcontext()
 
 RESERVED = ("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
 """Names that the frames and evaluations have of their own."""
@@ -192,7 +189,7 @@ class Metric:
     """
 
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., Any] | None  # None for a field itself
     fields: tuple[str, ...]
     accumulator: type[Running] = RunningAverage
     weigh: Callable[[StepState], float] | None = None
@@ -233,7 +230,7 @@ class Metric:
             hint = " Pass keep_gradients=True to trainer." if "gradients" in missing and is_training else ""
             raise MetricError(f"The metric {self.name!r} asks for {missing[0]!r}: {nearest(missing[0], state)}.{hint}")
         fields = [state[name] for name in self.fields]
-        n_parts = next((len(value) for value in fields if isinstance(value, Parts)), 0)
+        n_parts = 0 if self.function is None else next((len(value) for value in fields if isinstance(value, Parts)), 0)
         if not n_parts:
             number = self._number(fields)
             self.running.add(number, self.weight(state))
@@ -248,19 +245,22 @@ class Metric:
         return batch.complete
 
     def _number(self, fields: Sequence[Any]) -> float:
-        with torch.no_grad() if torch.is_grad_enabled() else _NOTHING:
-            try:
-                value = self.function(*fields)
-            except TypeError as error:
-                given = ", ".join(self.fields)
-                error.add_note(f'It was given {given}; for others write .metric(..., fields=["gradients"]).')
-                raise
+        value = fields[0] if self.function is None else self._called(self.function, fields)
         if _is_float64(value):
             self.dtype = np.float64
         try:
             return float(value)
         except (TypeError, ValueError, RuntimeError):
             raise MetricError(f"The metric {self.name!r} returned {described(value)}; one number is wanted.") from None
+
+    def _called(self, function: Callable[..., Any], fields: Sequence[Any]) -> Any:
+        with torch.no_grad():
+            try:
+                return function(*fields)
+            except TypeError as error:
+                given = ", ".join(self.fields)
+                error.add_note(f'It was given {given}; for others write .metric(..., fields=["gradients"]).')
+                raise
 
     def _reported(self, number: float) -> np.floating[Any]:
         if not abs(number) > _LARGEST:
@@ -285,7 +285,7 @@ def loss_metric(objective: Objective | None = None, name: str = "loss") -> Metri
             return counted(objective, prediction, targets)
         return batch_size(prediction, targets)
 
-    return Metric(name, lambda loss: loss, ("loss",), weigh=weigh)
+    return Metric(name, None, ("loss",), weigh=weigh)
 
 
 def build_metric(

@@ -9,7 +9,6 @@ What comes out is what the optimizer would get of the joined batch, before clipp
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,12 +66,16 @@ class Evaluation:
     is_finite: bool
     seen: dict[str, Any]
 
-    @functools.cached_property
-    def gradient(self) -> Grad[Any]:
-        """The gradients by name; a small step that nobody looks into can feel what that costs."""
-        return Grad._from(self.kind, self.parameters, self.taken)
+    _gradient: Grad[Any] | None = None
 
-    @functools.cached_property
+    @property
+    def gradient(self) -> Grad[Any]:
+        """The gradients by name, made when somebody asks; a small step that nobody looks into can feel the cost."""
+        if self._gradient is None:
+            self._gradient = Grad._from(self.kind, self.parameters, self.taken)
+        return self._gradient
+
+    @property
     def unused(self) -> frozenset[str]:
         """Names of the parameters that no path leads to."""
         if not is_incomplete(self.taken):

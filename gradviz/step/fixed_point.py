@@ -115,9 +115,10 @@ class FixedPoint:
 
     def _hold(self, key: str, state: Mapping[str, Any], iteration: int) -> None:
         value = state.get(key)
-        if isinstance(value, Tensor):  # one tensor is the common case
-            spec = _spec_of_batch(value) if key in OF_A_BATCH else _spec(value)
-            if spec == self._single.get(key):
+        single = self._single.get(key)
+        if single is not None and isinstance(value, Tensor):  # one tensor is the common case
+            shape = value.ndim if key in OF_A_BATCH else value.shape
+            if single == (value.dtype, value.device.type, shape):
                 return
         expected = self._expected.get(key, {})
         came = _specs(key, state[key]) if key in state else {}

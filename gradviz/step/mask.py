@@ -30,7 +30,8 @@ class Found(NamedTuple):
     def of(cls, model: nn.Module) -> Found:
         """Look at a model."""
         leaves = leaves_of(model)
-        return cls(leaves, *leaves.trainable())
+        kind, parameters = leaves.trainable()
+        return cls(leaves, kind, parameters)
 
 
 class Mask:

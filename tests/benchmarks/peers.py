@@ -11,7 +11,7 @@ import copy
 import itertools
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import wandb
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
+from wandb.proto.wandb_internal_pb2 import Record
 
 from tests.benchmarks.interleaved import LEARNING_RATE, Batches, Loop
 from tests.benchmarks.models import Setting
@@ -84,7 +85,8 @@ def wandb_watch(setting: Setting) -> Loop:
     def recorded() -> int:
         (file,) = Path(run.dir).parent.glob("*.wandb")
         run.finish()
-        return unblocked(file).count(b'"histogram"') // 2  # each is in the history, and in the summary after it
+        logged = (item for data in records(file) for item in Record.FromString(data).history.item)
+        return sum(item.nested_key[1:] == ["_type"] and item.nested_key[0].startswith("gradients/") for item in logged)
 
     return Loop("wandb.watch", train, recorded=recorded, records=tensors(model), settle=wait_for_children)
 
@@ -109,17 +111,19 @@ def a_copy(model: nn.Module) -> tuple[nn.Module, torch.optim.Adam]:
     return twin, torch.optim.Adam(twin.parameters(), lr=LEARNING_RATE)
 
 
-def unblocked(file: Path) -> bytes:
-    """What wandb wrote, without the seven bytes before each piece, of which none goes beyond a block of 32 kB."""
+def records(file: Path) -> Iterator[bytes]:
+    """What wandb wrote: pieces with a head of seven bytes, none of which goes beyond a block of 32 kB."""
     data, pieces = file.read_bytes(), []
     for start in range(0, len(data), 2**15):
         block = data[start : start + 2**15]
         at = 7 if start == 0 else 0  # the file has a head of its own
         while at + 7 <= len(block):
-            end = at + 7 + int.from_bytes(block[at + 4 : at + 6], "little")
-            pieces.append(block[at + 7 : end])
-            at = end
-    return b"".join(pieces)
+            length, kind = int.from_bytes(block[at + 4 : at + 6], "little"), block[at + 6]
+            pieces.append(block[at + 7 : at + 7 + length])
+            at += 7 + length
+            if kind in (1, 4):  # a whole record, or the last piece of one
+                yield b"".join(pieces)
+                pieces = []
 
 
 def wait_for_children() -> None:
