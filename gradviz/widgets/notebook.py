@@ -65,7 +65,9 @@ def code_for(history: History) -> str:
     module = next((name for name, value in public.items() if value is sys.modules["gradviz"]), "gv")
     owners = [name for name, value in public.items() if _has(value, history)]
     itself = [name for name, value in public.items() if value is history]
-    return f"{module}.heatmap({[*owners, *itself, 'loop'][0]})"
+    # Without a name, as in a function, one that is free: under a name that is taken would come another run's.
+    free = next(name for name in ("loop", "this_loop", "the_loop_of_this_run") if name not in names)
+    return f"{module}.heatmap({[*owners, *itself, free][0]})"
 
 
 def _has(value: Any, history: History) -> bool:

@@ -447,6 +447,34 @@ def test_a_scheduler_s_count_and_a_step_of_one_s_own_are_kept():
     assert own.called
 
 
+def test_a_step_that_somebody_has_put_into_the_class_is_taken(monkeypatch):
+    _, optimizer = stepping()
+    torch_s, calls = torch.optim.Adam.step, []
+
+    @functools.wraps(torch_s)
+    def step(self, closure=None):
+        calls.append(self)
+        return torch_s(self, closure)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    take_step(optimizer)
+    assert calls == [optimizer]
+
+
+def test_an_optimizer_around_another_one_needs_none_of_torch_s_fields():
+    class Around(torch.optim.Optimizer):
+        def __init__(self, inner: torch.optim.Optimizer) -> None:
+            self.param_groups, self.state, self.defaults = inner.param_groups, inner.state, inner.defaults
+            self.taken = 0
+
+        def step(self, closure=None):
+            self.taken += 1
+
+    around = Around(stepping()[1])
+    take_step(around)
+    assert around.taken == 1
+
+
 def test_a_profiler_sees_the_step():
     _, optimizer = stepping()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:

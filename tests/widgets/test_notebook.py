@@ -197,6 +197,9 @@ def test_the_code_is_in_the_names_that_the_user_has(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     history = History()
     assert code_for(history) == "gv.heatmap(loop)"
+    names["loop"] = SimpleNamespace(history=History())  # another run's, as a function's own loop has no name here
+    assert code_for(history) == "gv.heatmap(this_loop)"
+    del names["loop"]
     names.update(evil=Evil(), _hidden=SimpleNamespace(history=history), gradviz=gradviz)
     assert code_for(history) == "gradviz.heatmap(loop)"
     names["rows"] = history

@@ -22,14 +22,12 @@ class Font:
             raise ImportError("This Pillow was built without FreeType, which text is drawn with.")
         self.face = font
         self.stroke = size * SCALE / 60 if bold else 0.0
-        self._widths: dict[str, float] = {}
+        self._letters: dict[str, str] = {}
         self._unknown = bytes(font.getmask("\uffff"))
 
     def width(self, text: str) -> float:
         """How much room a text takes, in CSS pixels."""
-        if text not in self._widths:
-            self._widths[text] = self.face.getlength(self.readable(text)) / SCALE
-        return self._widths[text]
+        return float(self.face.getlength(self.readable(text)) / SCALE)
 
     def readable(self, text: str) -> str:
         r"""The text in letters that the font has; others are spelt out, as Python does.
@@ -41,8 +39,10 @@ class Font:
         return text if text.isascii() else "".join(map(self._letter, text))
 
     def _letter(self, letter: str) -> str:
-        has = letter.isascii() or bytes(self.face.getmask(letter)) != self._unknown
-        return letter if has else letter.encode("ascii", "backslashreplace").decode()
+        if letter not in self._letters:
+            has = letter.isascii() or bytes(self.face.getmask(letter)) != self._unknown
+            self._letters[letter] = letter if has else letter.encode("ascii", "backslashreplace").decode()
+        return self._letters[letter]
 
 
 @cache

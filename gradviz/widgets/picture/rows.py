@@ -6,6 +6,7 @@ A picture cannot be scrolled, so one of a wide model has a row for each module i
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile, groupby, zip_longest
@@ -175,9 +176,7 @@ def fit_end(label: str, width: float, measure: Callable[[str], float]) -> str:
     """
     if measure(label) <= width:
         return label
-    cut = 1
-    while cut < len(label) - 1 and measure("…" + label[cut:]) > width:
-        cut += 1
+    cut = bisect_left(range(len(label)), True, 1, len(label) - 1, key=lambda cut: measure("…" + label[cut:]) <= width)
     dot = label.find(".", cut - 1)
     # Up to four characters more are worth a whole component: "…out.weight", not "….out.weight".
     if 0 <= dot < cut + 4 and dot < len(label) - 1:
