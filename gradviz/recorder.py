@@ -85,7 +85,7 @@ class Recorder:
         """No numbers, for no parameter: what a row lacks was not recorded."""
         if not self._is_declared:
             self._declare()
-        return np.empty((0, len(STATISTICS))), np.empty(0, np.uint8)
+        return _NO_ROW
 
     def _warn(self, error: Exception) -> None:
         if not self._warned:
@@ -94,6 +94,9 @@ class Recorder:
                 f"Gradients could not be recorded ({type(error).__name__}: {error}); training goes on. Said once.",
                 RecordingWarning,
             )
+
+
+_NO_ROW = np.empty((0, len(STATISTICS))), np.empty(0, np.uint8)
 
 
 class _Plan:

@@ -10,8 +10,11 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradviz.errors import RecordingWarning
+from gradviz.grad import statistics
 from gradviz.history import overview
 from gradviz.history.history import History
 from gradviz.loop.trainer import trainer
@@ -221,3 +224,57 @@ def test_what_cannot_be_recorded_is_refused_before_anything_moved(record):
     with pytest.raises(ValueError, match=r'record is "all", "norms" or None; got'):
         trainer(model, "huber", "sgd", policy=Policy(params=torch.bfloat16), record=record)
     assert model.weight.dtype == torch.float32
+
+
+class Transfers(TorchDispatchMode):
+    """Counts what waits for a device: a value that is asked for, a copy to another device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        moved = isinstance(result, torch.Tensor) and any(
+            isinstance(arg, torch.Tensor) and arg.device != result.device for arg in args
+        )
+        self.count += func is torch.ops.aten._local_scalar_dense.default or moved
+        return result
+
+
+class Asked(TorchFunctionMode):
+    """Counts methods that bring a value to the host, wherever the tensor is."""
+
+    HOST = ("cpu", "item", "tolist", "__float__", "__bool__", "__int__", "__index__", "__array__")
+    count = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        self.count += name in self.HOST or (name == "to" and any(isinstance(arg, str | torch.device) for arg in args))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.case("L25")
+@pytest.mark.parametrize("record", ["all", "norms"])
+def test_a_record_of_a_thousand_parameters_asks_for_no_value_of_any_tensor(record):
+    layers = [nn.Linear(2, 2) for _ in range(499)]
+    step, history = train_step(nn.Sequential(nn.Linear(3, 2), *layers), "huber", "sgd"), History()
+    recorder, given = Recorder(step, history, record), []
+    step.observe = lambda stage, gradients: given.append(gradients)
+    batch = torch.ones(2, 3), torch.zeros(2, 2)
+    state = step.init(batch)
+    for iteration in range(3):
+        state = step(batch, state)
+        with Transfers() as transfers, Asked() as asked:
+            recorder.observe("backward", given.pop())
+            recorder.commit(iteration, 0, {"loss": 1.0})
+        assert (transfers.count, asked.count) == (0, 0)
+    assert len(history.parameters) == 1000
+    assert (history.wide("state") == "ok").all(axis=None)
+
+
+@pytest.mark.case("L25")
+def test_on_another_device_the_whole_table_is_asked_for_at_once():
+    gradients = [torch.randn(2, 2) for _ in range(1000)]
+    with Transfers() as transfers, Asked() as asked:
+        table = statistics._on_device(gradients)
+    assert (transfers.count, asked.count) == (0, 1)
+    assert table.shape == (1000, len(statistics.STATISTICS))

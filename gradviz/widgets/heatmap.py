@@ -8,7 +8,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from gradviz.history.history import History
+from gradviz.history.history import History, Parameter
 from gradviz.widgets.colours import VIRIDIS
 from gradviz.widgets.publish import Publisher
 
@@ -37,12 +37,13 @@ class Heatmap(anywidget.AnyWidget):
         self._over = False
         self._views = 0
         self.publisher = Publisher(history, self._send_columns)
+        self._described: list[Parameter] | None = None
         self.on_msg(self._on_message)
 
     def _send_columns(self, content: dict[str, Any], buffers: list[bytes]) -> None:
-        described = [dict(parameter, shape=list(parameter["shape"])) for parameter in self.history.described]
-        if described != self._parameters:
-            self._parameters = described
+        if self.history.described is not self._described:  # a new list when there are others, and only then
+            self._described = self.history.described
+            self._parameters = [dict(parameter, shape=list(parameter["shape"])) for parameter in self._described]
         self.send(content, buffers)
 
     def _on_message(self, _: Any, content: Any, buffers: Any) -> None:

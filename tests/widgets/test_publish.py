@@ -11,9 +11,9 @@ import pytest
 
 from gradviz.errors import RecordingWarning
 from gradviz.history.history import History, Parameter
-from gradviz.history.overview import Columns, Overview
-from gradviz.history.rows import FROZEN, OK, UNUSED
-from gradviz.widgets.publish import MIN_INTERVAL_S, Publisher
+from gradviz.history.overview import CAPACITY, Columns, Overview
+from gradviz.history.rows import CHUNK, FROZEN, OK, STATISTICS, UNUSED
+from gradviz.widgets.publish import LIVE_BYTES, MIN_INTERVAL_S, SEND_SHARE, Publisher
 from gradviz.widgets.wire import pack, unpack
 
 
@@ -236,3 +236,57 @@ def test_after_close_nothing_is_sent():
     append(history, 3)
     history.notify(final=True)
     assert len(browser.messages) == 1
+
+
+def test_sending_takes_a_hundredth_of_the_time_and_one_message_that_was_held_up_stops_nothing():
+    history, browser, sent = history_of(2), Browser(), []
+    delays = iter([0.05, 0.004, 0.05, 0.004, 0.004])
+
+    def slowly(content, buffers):
+        browser.receive(content, buffers)
+        sent.append(time.perf_counter())
+        end = sent[-1] + next(delays)
+        while time.perf_counter() < end:
+            pass
+
+    publisher = Publisher(history, slowly, min_interval_s=0)
+    publisher.show()
+    while len(sent) < 5:
+        append(history)
+        assert time.perf_counter() < sent[0] + 30
+    pauses = np.diff(sent)
+    assert pauses[0] < 0.1  # the first message may be slow, the second comes at once
+    assert (pauses[1:] > SEND_SHARE * 0.004).all()
+    assert pauses[2] < 10 * SEND_SHARE * 0.004  # not a hundred times the message that was held up
+
+
+@pytest.mark.case("L26")
+def test_two_hundred_layers_for_thousands_of_iterations_stay_within_bounds():
+    n_parameters, n_iterations = 400, 3 * CHUNK
+    history, browser = history_of(n_parameters), Browser()
+    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher.show()
+    table = np.ones((n_parameters, len(STATISTICS)))
+    states = np.full(n_parameters, OK, np.uint8)
+    took = []
+    for i in range(n_iterations):
+        began = time.perf_counter()
+        history._rows.append(i, 0, table, states, {"loss": 1.0})
+        took.append(time.perf_counter() - began)
+        if i % 100 == 99:
+            publisher._next_s = 0.0
+            history.notify()
+    # A row is its numbers and nothing else, and the last takes no longer than the first.
+    chunk = next(history._rows.pieces())
+    row = chunk.statistics[0].nbytes + chunk.states[0].nbytes
+    assert row == n_parameters * (8 * len(STATISTICS) + 1)
+    assert np.median(took[-1000:]) < 3 * np.median(took[:1000])
+    # What is sent, and the picture that is kept, are bounded whatever the length.
+    live = [len(buffers[0]) for content, buffers in browser.messages if not content["fresh"]]
+    assert len(live) >= n_iterations // 100 - 1
+    assert max(live) <= LIVE_BYTES + 1000  # columns, and what they cover
+    assert len(history.overview()[0]) <= CAPACITY
+    # And the browser is told which columns stand for more than one iteration.
+    columns = unpack(browser.messages[-1][1][0])
+    assert not columns.exact
+    assert (columns.stop - columns.start).sum() == 100
