@@ -226,5 +226,5 @@ class _Stack:
 
     def widen(self, tensors: Sequence[Tensor]) -> None:
         squares = self._raw[0]
-        if squares.min() < TINY:
+        if (squares < TINY).any():  # not by min(): another row may be NaN
             squares[:] = np.square(self._filled(tensors), dtype=np.float64).sum(axis=1)

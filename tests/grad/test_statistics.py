@@ -236,3 +236,67 @@ def test_norms_of_a_vanished_net_are_measured_and_its_zeros_stay_zero():
 def test_the_norm_of_a_large_tensor_of_equal_entries_is_right(of):
     tensor = torch.full((3_000_000,), 0.1)  # torch's own is off by two thousandths here
     np.testing.assert_allclose(of([tensor])[0, 0], tensor.double().norm().item(), rtol=1e-5)
+
+
+def mixed(seed: int) -> list[torch.Tensor]:
+    """Some of every way: stacked, alone, in pieces; with rows of zeros, tiny and huge entries, NaN and infinities."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=dtype)
+
+    tensors = [normal(8, 8) for _ in range(40)] + [normal(70_000), normal(3), normal(5, 5, dtype=torch.float64)]
+    tensors += (
+        [normal(1) for _ in range(20)] + [normal(12, dtype=torch.float64) for _ in range(17)] + [normal(300, 300)]
+    )
+    places = torch.randperm(len(tensors), generator=generator).tolist()
+    for place, value in zip(places, (0.0, 1e-30, 1e30, math.nan, math.inf, -math.inf, 5.0), strict=False):
+        tensors[place].fill_(value)
+    for place, value in zip(places[10:], (0.0, math.nan, math.inf, -math.inf), strict=False):
+        tensors[place].view(-1)[0] = value
+    return tensors
+
+
+@pytest.mark.parametrize("only_norms", [False, True])
+def test_what_is_kept_from_tensors_to_tensors_is_never_a_number(only_norms):
+    measure = Statistics(mixed(0), only_norms=only_norms)
+    for seed in (1, 2, 2, 3, 0):
+        tensors = mixed(seed)
+        table = measure(tensors)
+        np.testing.assert_array_equal(table, Statistics(tensors, only_norms=only_norms)(tensors))
+        for tensor, row in zip(tensors, table, strict=True):
+            if only_norms:
+                want = expected(tensor)
+                np.testing.assert_allclose(row[KEPT], [want[STATISTICS[place]] for place in KEPT], rtol=1e-5)
+                assert np.isnan(row[1:5]).all()
+            else:
+                check(tensor, row)
+
+
+@pytest.mark.parametrize("n_alike", [1, 20])
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda t: t.to_sparse(),
+        lambda t: t.clone().requires_grad_(),
+        lambda t: t.t().contiguous().t(),
+        lambda t: t[:1, :1].expand(4, 6),
+    ],
+    ids=["sparse", "with a graph", "transposed", "expanded"],
+)
+def test_a_tensor_that_comes_in_another_form_than_before_is_measured_all_the_same(other, n_alike):
+    torch.manual_seed(0)
+    plain = [torch.randn(4, 6) for _ in range(n_alike)]
+    there = [other(t) for t in plain]
+    measure = Statistics(plain)
+    for tensors in (plain, there, plain, [*there[:-1], plain[-1]], there):
+        for tensor, row in zip(tensors, measure(tensors), strict=True):
+            check(tensor.detach(), row)
+
+
+def test_a_tensor_says_the_same_in_a_stack_and_alone():
+    torch.manual_seed(0)
+    alike = [torch.randn(20, 30) for _ in range(30)]
+    together, alone = statistics(alike), np.concatenate([statistics([t]) for t in alike])
+    np.testing.assert_array_equal(together[:, [3, 4, 5, 6, 7]], alone[:, [3, 4, 5, 6, 7]])
+    np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-7)
