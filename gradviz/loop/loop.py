@@ -22,6 +22,7 @@ from gradviz.loop.validation import Validation
 from gradviz.recorder import Record, Recorder
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.step_state import StepState
+from gradviz.step.tensors import drop_gradients
 from gradviz.step.train_step import TrainStep
 
 if TYPE_CHECKING:
@@ -374,8 +375,7 @@ class Loop(Measured):
     def _end(self) -> None:
         """What every run ends with: no gradients left behind, and the last state shown."""
         self.state.iteration = self._iterations_run
-        for p in self._step.model_state.parameters.values():
-            p.grad = None
+        drop_gradients(self._step.model_state.parameters.values())
         self.history.progress.status = self.state.status
         with self._guard.held():
             try:

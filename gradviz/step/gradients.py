@@ -27,6 +27,7 @@ from gradviz.grad.norms import whole
 from gradviz.step.batch import tensors_of
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
+from gradviz.step.tensors import drop_gradients
 
 Gradients = list[Tensor | None]
 """One for each trainable parameter, in order; None where no path leads to it."""
@@ -54,7 +55,7 @@ class RunningTotal(Protocol):
         """
 
     def total(self) -> Gradients:
-        """All of them, in the dtype that the optimizer works in; no parameter has a ``.grad``."""
+        """All of them, in the dtype that the optimizer works in; they may be in their parameters' ``.grad`` already."""
 
 
 class GradientTaker:
@@ -149,27 +150,26 @@ class _InPlace:
     def __init__(self, taker: GradientTaker, found: Found) -> None:
         self._taker = taker
         self._found = found
-        self._loss: Tensor | None = None
+        self._so_far: Gradients = [None] * len(found.parameters)
 
     def add(self, loss: Tensor, batch: Any) -> None:
         with gradients_kept(batch) if any(map(_requires_grad, tensors_of(batch))) else _NOTHING:
             torch.autograd.backward(loss)
-        self._loss = loss
+        parameters = self._found.parameters
+        gradients = list(map(_grad, parameters))
+        if is_incomplete(gradients):
+            _check_taken_away(loss, self._found)
         if self._taker.keeps:
             # torch takes over as it is what a custom function hands out as a part of something that it holds
-            parameters = self._found.parameters
-            gradients = list(map(_grad, parameters))
-            for p, before, own in zip(
-                parameters, gradients, _clear_of(apart(gradients), self._found, batch), strict=True
-            ):
-                if own is not before:
-                    p.grad = own
+            own = list(_clear_of(apart(gradients), self._found, batch))
+            for p, before, after in zip(parameters, gradients, own, strict=True):
+                if after is not before:
+                    p.grad = after
+            gradients = own
+        self._so_far = gradients
 
     def total(self) -> Gradients:
-        gradients = list(map(_grad, self._found.parameters))
-        if is_incomplete(gradients) and self._loss is not None:
-            _check_taken_away(self._loss, self._found)
-        return gradients
+        return self._so_far
 
 
 def is_incomplete(gradients: Iterable[Tensor | None]) -> bool:
@@ -227,12 +227,6 @@ def _check_taken_away(loss: Tensor, found: Found) -> None:
             )
 
 
-def drop_gradients(parameters: Iterable[Tensor]) -> None:
-    """No parameter has a ``.grad``."""
-    for p in parameters:
-        p.grad = None
-
-
 _NONE = type(None)
 _NOTHING = contextlib.nullcontext()
 _grad = operator.attrgetter("grad")
@@ -284,8 +278,7 @@ def gradients_kept(*values: Any) -> Iterator[None]:
     """Whatever ``.grad`` the tensors among some values have, they have afterwards: a whole backward() writes theirs."""
     leaves = [leaf for leaf in tensors_of(values) if leaf.requires_grad and leaf.is_leaf]
     before = [leaf.grad for leaf in leaves]
-    for leaf in leaves:
-        leaf.grad = None
+    drop_gradients(leaves)
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from gradviz.errors import OptimizerError
 from gradviz.step.policy import HALF
+from gradviz.step.tensors import drop_gradients
 
 
 class _Copy(NamedTuple):
@@ -100,8 +101,7 @@ class Masters:
 
     def drop_gradients(self) -> None:
         """No master has a ``.grad``, so that an optimizer leaves it alone."""
-        for copy in self._copies.values():
-            copy.master.grad = None
+        drop_gradients(copy.master for copy in self._copies.values())
 
     def check(self, parameters: Mapping[str, Tensor]) -> None:
         """Refuse parameters that have become 16-bit since, and that the optimizer would work on as they are.

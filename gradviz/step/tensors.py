@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -24,6 +25,12 @@ def own(leaf: Any) -> Any:
         return leaf
     moves = leaf.is_leaf or (leaf._base is not None and leaf._base.is_leaf)
     return leaf.detach().clone() if moves else leaf.detach()
+
+
+def drop_gradients(parameters: Iterable[Tensor]) -> None:
+    """No parameter has a ``.grad``, so that an optimizer leaves it alone."""
+    for p in parameters:
+        p.grad = None
 
 
 def write(value: Tensor, tensor: Tensor) -> None:

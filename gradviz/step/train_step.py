@@ -25,7 +25,6 @@ from gradviz.step.fixed_point import FixedPoint
 from gradviz.step.gradients import (
     ReentrantCheckpoint,
     as_accumulated,
-    drop_gradients,
     gradients_kept,
     without_hooks,
 )
@@ -42,7 +41,7 @@ from gradviz.step.skips import Skips
 from gradviz.step.step_state import StepState, joined
 from gradviz.step.stillness import TrainingMode
 from gradviz.step.surrogate import needs_closure, template
-from gradviz.step.tensors import detached, zeros
+from gradviz.step.tensors import detached, drop_gradients, zeros
 from gradviz.step.untouched import untouched
 
 Observer = Callable[[str, Grad[Any]], None]

@@ -98,6 +98,23 @@ def test_a_hook_that_takes_the_gradient_away_is_named_and_not_taken_for_unused()
     assert all(map(torch.equal, before, model.parameters()))
 
 
+def test_a_hook_that_takes_it_away_in_one_micro_batch_is_named_too():
+    taken: list[nn.Parameter] = []
+
+    def take_the_first(p: nn.Parameter) -> None:
+        if not taken:
+            taken.append(p)
+            p.grad = None
+
+    model, (x, y) = net(), batch()
+    model[3].bias.register_post_accumulate_grad_hook(take_the_first)
+    step = train_step(model, "cross_entropy", "sgd", accumulate=2)
+    group = [(x[:8], y[:8]), (x[8:], y[8:])]
+    state = step.init(group)
+    with pytest.raises(ModelError, match=r"took the gradient of '3.bias' away before the optimizer's step"):
+        step(group, state)
+
+
 def test_backward_leaves_the_gradients_of_others_alone():
     model, teacher = net(), net()
     x, y = batch()
