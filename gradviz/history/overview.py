@@ -74,9 +74,7 @@ class Columns:
         return Columns(
             self.start[first],
             self.stop[last],
-            np.fmax.reduceat(self.maximum, first, axis=0),  # fmax: a NaN stays only where nothing is finite
-            np.fmin.reduceat(self.minimum, first, axis=0),
-            np.bitwise_or.reduceat(self.flags, first, axis=0),
+            *merged(self, first, axis=0),
         )
 
     def at_most(self, n_columns: int) -> Columns:
@@ -85,6 +83,17 @@ class Columns:
         while len(np.unique(self.start >> np.uint32(level))) > max(n_columns, 1):
             level += 1
         return self.at_level(level)
+
+
+def merged(
+    columns: Columns, places: NDArray[np.int64], axis: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.uint8]]:
+    """Maximum, minimum and flags with all cells from one place to the next as one, along columns (0) or rows (1)."""
+    return (
+        np.fmax.reduceat(columns.maximum, places, axis=axis),  # fmax: a NaN stays only where nothing is finite
+        np.fmin.reduceat(columns.minimum, places, axis=axis),
+        np.bitwise_or.reduceat(columns.flags, places, axis=axis),
+    )
 
 
 def join(pieces: Sequence[Columns], rows: int = 0) -> Columns:

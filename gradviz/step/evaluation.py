@@ -186,11 +186,11 @@ class Differentiator:
             finite = unscale_in_place(total, scale_used(scale, state)) if are_dense(total) else None
             if finite is not None:
                 return total, scale.following(state, finite), finite
-        gradient = Grad._from(kind, parameters, total)
-        if is_built_in(scale):
+            gradient = Grad._from(kind, parameters, total)
             finite = all_finite(gradient)
             gradient, state = scale.unscaled(gradient, state, finite)
         else:
+            gradient = Grad._from(kind, parameters, total)
             unscaled, state = _pair(scale.unscale(gradient, state))
             gradient = _as_given(unscaled, gradient)
             finite = not self.may_skip or all_finite(gradient)

@@ -82,13 +82,7 @@ def rewrites_gradients(optimizer: Optimizer) -> bool:
     """
     if not is_torch_s(optimizer) or _is_step_replaced(optimizer):
         return True
-    if (
-        optimizer._optimizer_step_pre_hooks
-        or optimizer._optimizer_step_post_hooks
-        or registry._global_optimizer_pre_hooks
-        or registry._global_optimizer_post_hooks
-        or vars(optimizer).get("grad_scale") is not None
-    ):
+    if _has_hooks(optimizer) or vars(optimizer).get("grad_scale") is not None:
         return True
     is_sgd = isinstance(optimizer, torch.optim.SGD)
     return is_sgd and any(group["nesterov"] and _takes_many_at_once(group) for group in optimizer.param_groups)
@@ -101,7 +95,9 @@ def take_step(optimizer: Optimizer) -> None:
     """
     step = type(optimizer).step
     # By its code: whoever patches a class with functools.wraps copies every mark that torch has left on it.
-    if getattr(step, "__code__", None) is not _WRAPPER or not is_torch_s(optimizer) or _is_watched(optimizer):
+    is_plain = getattr(step, "__code__", None) is _WRAPPER and is_torch_s(optimizer) and "step" not in vars(optimizer)
+    is_profiled = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    if not is_plain or is_profiled or _has_hooks(optimizer):
         optimizer.step()
     else:
         step.__wrapped__(optimizer)  # type: ignore[attr-defined]
@@ -110,12 +106,13 @@ def take_step(optimizer: Optimizer) -> None:
 _WRAPPER = Optimizer.profile_hook_step(Optimizer.step).__code__
 
 
-def _is_watched(optimizer: Optimizer) -> bool:
-    return (
-        "step" in vars(optimizer)
-        or bool(optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
-        or bool(registry._global_optimizer_pre_hooks or registry._global_optimizer_post_hooks)
-        or torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+def _has_hooks(optimizer: Optimizer) -> bool:
+    """Whether something of a step is for hooks: its own, or those of every optimizer."""
+    return bool(
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or registry._global_optimizer_pre_hooks
+        or registry._global_optimizer_post_hooks
     )
 
 

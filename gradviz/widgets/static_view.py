@@ -70,24 +70,23 @@ def static_bundle(history: History, code: str) -> dict[str, str]:
         "text/html" and "text/plain", at most `LIMIT_BYTES` together.
     """
     columns, _ = history.overview()
-    words = [*_headline(history.progress), *_findings(history), f"The live heatmap again: {code}"]
-    plain = "\n".join(words)
+    headline, findings, again = _headline(history.progress), list(_findings(history)), "The live heatmap again: "
+    plain = "\n".join([*headline, *findings, again + code])
+    state, dot, numbers = escape(headline[0]).partition(" · ")
+    above = "<br>".join([f"<strong>{state}</strong>{dot}{numbers}", *map(escape, headline[1:])])
+    below = "<br>".join([*map(escape, findings), f"{again}<code>{escape(code)}</code>"])
+    alt = escape(summary(history))
     for grain in (1, 2, 4, 8, 16):  # only noise needs a second try
         index = draw(columns, history.described, history.epoch_starts, grain)
-        html = _html(history, code, png(index, LIGHT), png(index, DARK, cut_colours=True))
+        html = _html(above, below, alt, png(index, LIGHT), png(index, DARK, cut_colours=True))
         if len(html) + len(plain) <= LIMIT_BYTES:
             break
     return {"text/html": html, "text/plain": plain}
 
 
-def _html(history: History, code: str, light: bytes, dark: bytes) -> str:
-    headline, *message = map(escape, _headline(history.progress))
-    word, dot, numbers = headline.partition(" · ")
-    above = "<br>".join([f"<strong>{word}</strong>{dot}{numbers}", *message])
-    code = f"The live heatmap again: <code>{escape(code)}</code>"
-    below = "<br>".join([*map(escape, _findings(history)), code])
+def _html(above: str, below: str, alt: str, light: bytes, dark: bytes) -> str:
+    """Both pictures between words, all of which are HTML already."""
     fits = f"display: block; width: 100%; min-width: {NARROWEST}px; max-width: {WIDTH}px; margin: 0"
-    alt = escape(summary(history))
     # Without the style sheet the dark one has no size.
     hidden = 'alt="" aria-hidden="true" width="0" height="0" style="position: absolute; top: 0; left: 0"'
     pictures = (

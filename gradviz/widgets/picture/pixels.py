@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gradviz.history.overview import Columns
+from gradviz.history.overview import Columns, join, merged
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,9 @@ class Pixels:
         """What each pixel that shows anything shows: its columns as one."""
         first, last = self.first[self.shown], self.last[self.shown]
         ends = np.ravel(np.column_stack((first, last + 1)))  # reduceat wants every end to be a place in the array
-        filler = np.zeros((1, columns.rows), np.float32)
-        return Columns(
-            columns.start[first],
-            columns.stop[last],
-            np.fmax.reduceat(np.concatenate((columns.maximum, filler)), ends, axis=0)[::2],
-            np.fmin.reduceat(np.concatenate((columns.minimum, filler)), ends, axis=0)[::2],
-            np.bitwise_or.reduceat(np.concatenate((columns.flags, filler.astype(np.uint8))), ends, axis=0)[::2],
-        )
+        head = Columns(columns.start[:1], columns.stop[:1], columns.maximum[:1], columns.minimum[:1], columns.flags[:1])
+        maximum, minimum, flags = merged(join([columns, head]), ends, axis=0)
+        return Columns(columns.start[first], columns.stop[last], maximum[::2], minimum[::2], flags[::2])
 
 
 def place_coarsely(columns: Columns, span: int, width: int, grain: int) -> Pixels:

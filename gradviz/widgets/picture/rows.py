@@ -14,7 +14,7 @@ from itertools import dropwhile, groupby, zip_longest
 import numpy as np
 
 from gradviz.history.history import Parameter
-from gradviz.history.overview import Columns
+from gradviz.history.overview import Columns, merged
 from gradviz.widgets.picture.words import count, short_dtype
 
 PITCH = 15
@@ -117,13 +117,7 @@ def merge_rows(columns: Columns, groups: Sequence[Group]) -> Columns:
     if all(row.stop - row.start == 1 for row in groups):
         return columns
     starts = np.array([*(row.start for row in groups), columns.rows - 1])
-    return Columns(
-        columns.start,
-        columns.stop,
-        np.fmax.reduceat(columns.maximum, starts, axis=1),
-        np.fmin.reduceat(columns.minimum, starts, axis=1),
-        np.bitwise_or.reduceat(columns.flags, starts, axis=1),
-    )
+    return Columns(columns.start, columns.stop, *merged(columns, starts, axis=1))
 
 
 def block_of(name: str) -> str:
