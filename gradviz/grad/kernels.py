@@ -1,0 +1,202 @@
+"""One pass over the entries of many tensors, compiled: everything that is asked of a gradient is read once.
+
+A gradient comes from the backward pass with half of it in the other core's cache, and every pass over it is paid from
+there. Measured between real steps, for the sixteen gradients of eight layers of 256 x 256: five passes by numpy took
+710 microseconds, one dot product for each tensor 180, torch's `_foreach_norm` 230; all statistics by this pass take
+155, and norms alone 120. The same call takes hundreds of small tensors without a Python call for each.
+
+Sums are taken in float64, so that squares of float32 neither vanish nor overflow. The entries are read as integers too:
+without its sign, an IEEE 754 number is the larger the larger its bits are, which tells the greatest magnitude (and NaN
+and infinities, above all others) and what is zero in the time of one instruction each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from numba import carray  # type: ignore[attr-defined]
+from numba.core import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+BLOCK = 1024
+"""So many entries of each quarter of a tensor are gone through twice, for the sums and for the bits, while they are in
+the nearest cache (16 kB). One loop for both takes a fifth longer: its float64 lanes are half as many as its int32 ones.
+And four places at once are fetched faster than one after the other: by a fifth, where they are far."""
+
+SPREAD = 1e8
+"""mean² above this many variances: std from squares and mean has lost half of float64's digits, so look twice."""
+
+Entries = NDArray[np.float32] | NDArray[np.float64]
+
+
+class Form(NamedTuple):
+    """How entries of one dtype are read."""
+
+    entries: Entries
+    """Empty: its dtype alone is meant."""
+    bits: NDArray[np.int32] | NDArray[np.int64]
+    """Empty too."""
+    unsigned: np.int32 | np.int64
+    """All bits but that of the sign."""
+    floor: float
+    """A smaller sum of squares may have lost entries to underflow."""
+
+
+FORMS = {
+    torch.float32: Form(np.empty(0, np.float32), np.empty(0, np.int32), np.int32(2**31 - 1), 0.0),
+    torch.float64: Form(np.empty(0, np.float64), np.empty(0, np.int64), np.int64(2**63 - 1), 1e-290),
+}
+
+Kernel = Callable[..., Any]
+
+_compiler: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",  # what is divided by zero is NaN or infinite
+    "fastmath": {"reassoc", "contract", "nsz"},  # sums in lanes; NaN and infinities keep their meaning
+}
+
+
+def compiled(function: Callable[..., Any]) -> Kernel:
+    """Compiled when it is first called, in two seconds; from then on that is kept beside this file, or in the home."""
+    try:
+        kernel: Kernel = numba.njit(cache=True, **_compiler)(function)
+    except RuntimeError:  # neither can be written to
+        kernel = numba.njit(**_compiler)(function)
+    return kernel
+
+
+def _pointer(typing: Any, address: Any) -> Any:
+    """An address as a pointer."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), generate
+
+
+_at: Any = intrinsic(_pointer)
+
+
+@compiled
+def _quarters(entries: Any, start: int, stop: int) -> Any:
+    """The same stretch of each quarter."""
+    quarter = len(entries) // 4
+    return (
+        entries[start:stop],
+        entries[start + quarter : stop + quarter],
+        entries[start + 2 * quarter : stop + 2 * quarter],
+        entries[start + 3 * quarter : stop + 3 * quarter],
+    )
+
+
+@compiled
+def _sums(a: Any, b: Any, c: Any, d: Any) -> Any:
+    squares_a, squares_b, squares_c, squares_d = 0.0, 0.0, 0.0, 0.0
+    total_a, total_b, total_c, total_d = 0.0, 0.0, 0.0, 0.0
+    for i in range(len(a)):
+        w, x, y, z = np.float64(a[i]), np.float64(b[i]), np.float64(c[i]), np.float64(d[i])
+        squares_a += w * w
+        squares_b += x * x
+        squares_c += y * y
+        squares_d += z * z
+        total_a += w
+        total_b += x
+        total_c += y
+        total_d += z
+    return squares_a + squares_b + squares_c + squares_d, total_a + total_b + total_c + total_d
+
+
+@compiled
+def _squares(a: Any, b: Any, c: Any, d: Any) -> Any:
+    squares_a, squares_b, squares_c, squares_d = 0.0, 0.0, 0.0, 0.0
+    for i in range(len(a)):
+        w, x, y, z = np.float64(a[i]), np.float64(b[i]), np.float64(c[i]), np.float64(d[i])
+        squares_a += w * w
+        squares_b += x * x
+        squares_c += y * y
+        squares_d += z * z
+    return squares_a + squares_b + squares_c + squares_d
+
+
+@compiled
+def _bits(a: Any, b: Any, c: Any, d: Any, unsigned: Any) -> Any:
+    integer = a.dtype.type
+    greatest, nonzeros = integer(0), integer(0)
+    for i in range(len(a)):
+        w, x, y, z = (
+            integer(a[i] & unsigned),
+            integer(b[i] & unsigned),
+            integer(c[i] & unsigned),
+            integer(d[i] & unsigned),
+        )
+        greatest = w if w > greatest else greatest
+        greatest = x if x > greatest else greatest
+        greatest = y if y > greatest else greatest
+        greatest = z if z > greatest else greatest
+        nonzeros = integer(nonzeros + 1) if w != 0 else nonzeros
+        nonzeros = integer(nonzeros + 1) if x != 0 else nonzeros
+        nonzeros = integer(nonzeros + 1) if y != 0 else nonzeros
+        nonzeros = integer(nonzeros + 1) if z != 0 else nonzeros
+    return greatest, nonzeros
+
+
+@compiled
+def measure_all(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: Any, addresses: Any, table: Any) -> int:
+    """norm, mean, std, max_abs and zero_fraction into rows 0 to 4 of `table`; how many tensors are in doubt."""
+    n_in_doubt = 0
+    largest = np.zeros(1, form.bits.dtype)
+    for k in range(len(addresses)):
+        length, count, place = lengths[k], counts[k], places[k]
+        entries = carray(_at(addresses[k]), length, form.entries.dtype)
+        bits = carray(_at(addresses[k]), length, form.bits.dtype)
+        squares, total, nonzeros, quarter = 0.0, 0.0, 0.0, length // 4
+        greatest = form.bits.dtype.type(0)
+        for start in range(0, quarter, BLOCK):
+            stop = min(start + BLOCK, quarter)
+            of_block = _sums(*_quarters(entries, start, stop))
+            squares += of_block[0]
+            total += of_block[1]
+            of_bits = _bits(*_quarters(bits, start, stop), form.unsigned)
+            greatest = max(greatest, of_bits[0])
+            nonzeros += of_bits[1]
+        for i in range(4 * quarter, length):
+            entry = np.float64(entries[i])
+            squares += entry * entry
+            total += entry
+            greatest = max(greatest, form.bits.dtype.type(bits[i] & form.unsigned))
+            nonzeros += entry != 0
+        largest[0] = greatest
+        mean = total / count
+        deviations = squares - total * mean
+        table[0, place] = np.sqrt(squares)
+        table[1, place] = mean
+        table[2, place] = np.sqrt(max(deviations, 0.0) / (count - 1)) if count > 1 else np.nan  # as torch has it
+        table[3, place] = largest.view(form.entries.dtype)[0] if count else np.nan
+        table[4, place] = (count - nonzeros) / count
+        is_lost = squares < form.floor and greatest > 0
+        is_cancelled = count > 1 and total * mean > deviations * SPREAD
+        in_doubt[k] = is_lost or is_cancelled or not squares < np.inf
+        n_in_doubt += in_doubt[k]
+    return n_in_doubt
+
+
+@compiled
+def measure_norms(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: Any, addresses: Any, table: Any) -> int:
+    """The norm into row 0 of `table`; how many tensors are in doubt."""
+    n_in_doubt = 0
+    for k in range(len(addresses)):
+        entries = carray(_at(addresses[k]), lengths[k], form.entries.dtype)
+        quarter = lengths[k] // 4
+        squares = _squares(*_quarters(entries, 0, quarter))
+        for i in range(4 * quarter, lengths[k]):
+            entry = np.float64(entries[i])
+            squares += entry * entry
+        table[0, places[k]] = np.sqrt(squares)
+        in_doubt[k] = not form.floor <= squares < np.inf
+        n_in_doubt += in_doubt[k]
+    return n_in_doubt

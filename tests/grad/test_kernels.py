@@ -1,0 +1,123 @@
+"""One pass reads every entry once, wherever it stands, of tensors of any length."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradviz.grad import kernels
+from gradviz.grad.kernels import BLOCK, FORMS, compiled
+from gradviz.grad.statistics import STATISTICS, Statistics, statistics
+
+DTYPES = list(FORMS)
+LENGTHS = [*range(1, 18), 4 * BLOCK - 1, 4 * BLOCK, 4 * BLOCK + 1, 4 * (BLOCK + 1), 8 * BLOCK + 7, 40 * BLOCK + 3]
+
+
+def of(tensor: torch.Tensor, name: str) -> float:
+    return float(statistics([tensor])[0, STATISTICS.index(name)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_every_entry_counts_once_whatever_the_length(length, dtype):
+    powers = torch.arange(1, length + 1, dtype=dtype)  # sums of whole numbers are exact
+    table = statistics([powers])[0]
+    wide = powers.double()
+    assert table[0] == pytest.approx(math.sqrt(wide.square().sum().item()), rel=1e-14)
+    assert table[1] == pytest.approx(wide.mean().item(), rel=1e-14)
+    assert table[3:].tolist() == [length, 0, 0, 0, 0]
+    norm = Statistics([powers], only_norms=True)([powers])[0, 0]
+    assert norm == pytest.approx(table[0], rel=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(LENGTHS), st.sampled_from(DTYPES), st.data())
+def test_one_entry_that_differs_is_seen_wherever_it_stands(length, dtype, data):
+    place = data.draw(st.integers(0, length - 1))
+    tensor = torch.zeros(length, dtype=dtype)
+    tensor[place] = -3.0
+    assert statistics([tensor])[0, [0, 1, 3]].tolist() == [3.0, -3.0 / length, 3.0]
+    assert of(tensor, "zero_fraction") == pytest.approx((length - 1) / length, rel=1e-15)
+    for value, name in ((math.nan, "nan"), (math.inf, "posinf"), (-math.inf, "neginf")):
+        tensor[place] = value
+        for only_norms in (False, True):
+            row = Statistics([tensor], only_norms=only_norms)([tensor])[0]
+            assert [row[STATISTICS.index(each)] for each in ("nan", "posinf", "neginf")] == [
+                float(each == name) for each in ("nan", "posinf", "neginf")
+            ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_minus_zero_is_zero_and_the_smallest_number_is_not(dtype):
+    smallest = 5e-324 if dtype is torch.float64 else 1e-45
+    tensor = torch.tensor([0.0, -0.0, smallest, -smallest], dtype=dtype)
+    assert of(tensor, "zero_fraction") == 0.5
+    assert of(tensor, "max_abs") == abs(tensor[2].item()) > 0
+    assert of(tensor, "norm") == pytest.approx(math.sqrt(2) * tensor[2].item(), rel=1e-6, abs=5e-324)
+
+
+def test_squares_of_float32_neither_vanish_nor_overflow_so_nobody_looks_twice(monkeypatch):
+    def never(*args: object) -> np.ndarray:
+        raise AssertionError("looked at again")
+
+    monkeypatch.setattr("gradviz.grad.statistics._carefully", never)
+    for size in (1e-45, 1e-30, 1e30, 3.4e38):
+        tensor = torch.tensor([size, -size])
+        assert of(tensor, "norm") == pytest.approx(math.sqrt(2) * abs(tensor[0].item()), rel=1e-14)
+
+
+@pytest.mark.parametrize("offset", [1, 2, 3, 5])
+def test_entries_that_begin_anywhere_in_memory(offset):
+    torch.manual_seed(0)
+    whole = torch.randn(1000)
+    part = whole[offset:]
+    np.testing.assert_array_equal(statistics([part]), statistics([part.clone()]))
+
+
+def test_what_is_stored_with_its_sign_turned_counts_as_it_reads():
+    turned = torch.tensor([1.0 + 2.0j]).conj().imag
+    assert turned.is_neg()
+    assert turned.is_contiguous()
+    assert statistics([turned])[0, :2].tolist() == [2.0, -2.0]
+    measure = Statistics([torch.zeros(1)])
+    assert measure([turned])[0, :2].tolist() == [2.0, -2.0]
+
+
+def test_a_subclass_is_read_as_torch_shows_it():
+    class Weights(torch.Tensor):
+        pass
+
+    tensor = torch.tensor([3.0, -4.0]).as_subclass(Weights)
+    assert of(tensor, "norm") == 5.0
+
+
+def test_other_sizes_than_were_taken_in_are_never_read_beyond_their_end():
+    measure = Statistics([torch.zeros(100_000), torch.zeros(3)])
+    tensors = [torch.ones(4), torch.full((9,), 2.0, dtype=torch.float64)]
+    assert measure(tensors)[:, [0, 3]].tolist() == [[2.0, 1.0], [6.0, 2.0]]
+
+
+def test_what_cannot_be_kept_on_disk_is_compiled_all_the_same():
+    names: dict[str, object] = {}
+    exec("def double(x):\n    return 2 * x", names)  # no file, so no place beside it
+    assert compiled(names["double"])(4) == 8  # type: ignore[arg-type]
+
+
+def test_the_same_numbers_come_every_time():
+    torch.manual_seed(0)
+    tensors = [torch.randn(length) for length in LENGTHS]
+    first = statistics(tensors).copy()
+    for _ in range(3):
+        np.testing.assert_array_equal(statistics([tensor.clone() for tensor in tensors]), first)
+
+
+def test_every_dtype_is_read_as_integers_of_its_width():
+    for dtype, form in kernels.FORMS.items():
+        assert torch.from_numpy(form.entries).dtype is dtype
+        assert form.bits.itemsize == form.entries.itemsize
+        assert form.unsigned == np.iinfo(form.bits.dtype).max
