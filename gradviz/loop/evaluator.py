@@ -24,7 +24,11 @@ class Evaluator(Measured):
 
     def __init__(self, step: EvalStep) -> None:
         self._step = step
-        self._metrics = {metric.name: metric for metric in loss_metrics(step.objective)}
+        self._followed = {metric.name: metric for metric in loss_metrics(step.objective)}
+
+    @property
+    def _metrics(self) -> dict[str, Metric]:
+        return self._followed
 
     def __repr__(self) -> str:
         return f"Evaluator of {type(self._step.model).__name__}: {', '.join(self._metrics) or 'no metrics'}"

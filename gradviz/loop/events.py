@@ -11,9 +11,24 @@ from typing import Any, Literal
 import numpy as np
 
 from gradviz.errors import EventError, HandlerWarning, described, nearest, warn
+from gradviz.loop.filters import ALWAYS, Filter
 from gradviz.step.step_state import StepState
 
-EVENTS = ("started", "epoch_started", "iteration_started", "iteration_completed", "epoch_completed")
+EVENTS = (
+    "started",
+    "epoch_started",
+    "iteration_started",
+    "iteration_completed",
+    "epoch_completed",
+    "epoch_halted",
+    "completed",
+    "halted",
+)
+"""In the order of a run. An epoch ends with `epoch_completed`, or with `epoch_halted` after a handler's "halt_epoch"; a
+run ends with `completed`, or with `halted` after "halt_loop"."""
+
+PER_ITERATION = ("iteration_started", "iteration_completed")
+"""Those that fire several times in an epoch, so that they are counted in each too."""
 
 OnError = Literal["raise", "warn"]
 Control = Literal["halt_epoch", "halt_loop"]
@@ -40,7 +55,9 @@ class State:
     status : str
         "idle", "training", "completed", "halted", "interrupted" or "failed".
     event_counts : dict of str to int
-        How often each event fired over the whole run.
+        How often each event fired over the whole run; once each time, however many handlers it has.
+    epoch_event_counts : dict of str to int
+        How often ``"iteration_started"`` and ``"iteration_completed"`` fired in this epoch; 0 again once it is over.
     times : dict of int to float
         Seconds each completed epoch took.
     """
@@ -52,6 +69,7 @@ class State:
     step_state: StepState = field(default_factory=StepState)
     status: Status = "idle"
     event_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EVENTS, 0))
+    epoch_event_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PER_ITERATION, 0))
     times: dict[int, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -64,39 +82,75 @@ class State:
 Handler = Callable[[State], Control | None]
 
 
+@dataclass
+class Attached:
+    """A handler at an event, and when it is called."""
+
+    handler: Handler
+    filter: Filter
+    comes_last: bool
+
+
 class Handlers:
     """Handlers by event, in the order they were attached."""
 
     def __init__(self, on_error: OnError = "raise", warner: Warner | None = None) -> None:
         self._on_error = on_error
         self._warner = warner or Warner()
-        self._handlers: dict[str, list[Handler]] = {event: [] for event in EVENTS}
+        self._attached: dict[str, list[Attached]] = {event: [] for event in EVENTS}
 
-    def add(self, event: str, handler: Handler) -> None:
+    def add(self, event: str, handler: Handler, filter: Filter = ALWAYS, *, comes_last: bool = False) -> None:
         """Attach a handler; one that a notebook cell, run again, attaches again takes the place of the older.
+
+        Parameters
+        ----------
+        event : str
+        handler : callable
+        filter : Filter
+        comes_last : bool
+            Call it after all others, also after one that has said where to halt: what it writes is how things stand
+            when the event is over.
 
         Raises
         ------
         EventError
-            If there is no such event, or the handler cannot be called.
+            If there is no such event, it has no counts in an epoch to filter by, or the handler cannot be called.
         """
-        if event not in self._handlers:
+        if event not in self._attached:
             raise EventError(f"No event is called {event!r}: {nearest(str(event), EVENTS)}")
         if not callable(handler):
             raise EventError(f"A handler is a function of the state; got {described(handler)}.")
-        attached = self._handlers[event]
+        if filter.per == "epoch" and event not in PER_ITERATION:
+            raise EventError(f'{event!r} is not counted anew in each epoch; leave out per="epoch".')
+        new = Attached(handler, filter, comes_last)
+        attached = self._attached[event]
         for place, earlier in enumerate(attached):
-            if is_same_handler(earlier, handler):
-                attached[place] = handler
+            if is_same_handler(earlier.handler, handler):
+                attached[place] = new
                 return
-        attached.append(handler)
+        attached.append(new)
 
     def fire(self, event: str, state: State) -> Control | None:
         """Run the handlers of an event; the first control word ends it."""
         state.event_counts[event] += 1
-        for handler in self._handlers[event]:
+        if event in PER_ITERATION:
+            state.epoch_event_counts[event] += 1
+        elif event in ("epoch_started", "epoch_completed", "epoch_halted"):
+            state.epoch_event_counts.update(dict.fromkeys(PER_ITERATION, 0))
+        attached = self._attached[event]
+        if not attached:
+            return None
+        control = self._call([each for each in attached if not each.comes_last], event, state)
+        last = self._call([each for each in attached if each.comes_last], event, state)
+        return control if control is not None else last
+
+    def _call(self, attached: list[Attached], event: str, state: State) -> Control | None:
+        for each in attached:
+            handler = each.handler
             name = getattr(handler, "__qualname__", type(handler).__name__)
             try:
+                if not each.filter(state, state.event_counts[event], state.epoch_event_counts.get(event, 0)):
+                    continue
                 control = handler(state)
             except Exception as error:
                 error.add_note(f"In the handler {name} for {event!r}, at iteration {state.iteration}.")
@@ -113,6 +167,40 @@ class Handlers:
             if control is not None:
                 return control
         return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What handlers remember, those that have a ``state_dict`` of their own, by event and place."""
+        return {
+            key: handler.state_dict()  # type: ignore[attr-defined]
+            for key, handler in self._named().items()
+            if hasattr(handler, "state_dict")
+        }
+
+    def load_state_dict(self, remembered: dict[str, Any]) -> list[str]:
+        """Give handlers back what they remembered; the keys of those that are not attached."""
+        named, unknown = self._named(), []
+        for key, state in remembered.items():
+            handler = named.get(key)
+            if handler is not None and hasattr(handler, "load_state_dict"):
+                handler.load_state_dict(state)
+            else:
+                unknown.append(key)
+        return unknown
+
+    def _named(self) -> dict[str, Handler]:
+        """By event, kind, and a number where several are alike; one that is attached to several events, once."""
+        named: dict[str, Handler] = {}
+        seen: set[int] = set()
+        for event, attached in self._attached.items():
+            for each in attached:
+                handler = each.handler
+                if id(handler) in seen:
+                    continue
+                seen.add(id(handler))
+                kind = f"{event}: {getattr(handler, 'name', getattr(handler, '__qualname__', type(handler).__name__))}"
+                number = sum(key.split(" #")[0] == kind for key in named)
+                named[f"{kind} #{number}"] = handler
+        return named
 
 
 def _brief(value: Any) -> str:

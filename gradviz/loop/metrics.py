@@ -341,7 +341,9 @@ def floats(reported: Mapping[str, np.floating[Any]]) -> dict[str, float]:
 class Measured:
     """Something that follows metrics, by name."""
 
-    _metrics: dict[str, Metric]
+    @property
+    def _metrics(self) -> dict[str, Metric]:
+        raise NotImplementedError
 
     @names_nearest_keyword
     def metric(

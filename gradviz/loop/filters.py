@@ -1,0 +1,88 @@
+"""At which of the times that an event fires a handler is called."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gradviz.errors import EventError, described
+
+Per = Literal["run", "epoch"]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Conditions on an event's count, which is 1 the first time; all of them must hold.
+
+    Parameters
+    ----------
+    every : int, optional
+        The 1st time, the (every + 1)-th, and so on.
+    after, before : int, optional
+        Later than the so-manieth time, or earlier; neither includes it.
+    once : int, optional
+        The so-manieth time only.
+    first : bool
+        The very first time, over the whole run, only.
+    when : callable, optional
+        Takes the `State`, and returns whether the handler is called.
+    per : {"run", "epoch"}
+        Whether times are counted over the whole run or anew in each epoch.
+
+    Raises
+    ------
+    EventError
+        If a number is none, or an argument is not of its kind.
+
+    Examples
+    --------
+    >>> [count for count in range(1, 12) if Filter(every=3, after=2)(None, count, count)]
+    [4, 7, 10]
+    """
+
+    every: int | None = None
+    after: int | None = None
+    before: int | None = None
+    once: int | None = None
+    first: bool = False
+    when: Callable[[Any], bool] | None = None
+    per: Per = "run"
+
+    def __post_init__(self) -> None:
+        for name, least in (("every", 1), ("after", 0), ("before", 1), ("once", 1)):
+            object.__setattr__(self, name, _whole(name, getattr(self, name), least))
+        if not isinstance(self.first, bool):
+            raise EventError(f"first is True or False; got {self.first!r}.")
+        if self.when is not None and not callable(self.when):
+            raise EventError(f"when is a function of the state that says yes or no; got {described(self.when)}.")
+        if self.per not in ("run", "epoch"):
+            raise EventError(f'per is "run" or "epoch"; got {self.per!r}.')
+
+    def __call__(self, state: Any, in_run: int, in_epoch: int) -> bool:
+        """Whether the handler is called, the event having fired so often."""
+        count = in_epoch if self.per == "epoch" else in_run
+        return (
+            (self.every is None or (count - 1) % self.every == 0)
+            and (self.after is None or count > self.after)
+            and (self.before is None or count < self.before)
+            and (self.once is None or count == self.once)
+            and (not self.first or in_run == 1)
+            and (self.when is None or bool(self.when(state)))
+        )
+
+
+def _whole(name: str, value: Any, least: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise EventError(f"{name} is a whole number from {least} on; got {value!r}.")
+    return number
+
+
+ALWAYS = Filter()

@@ -1,0 +1,176 @@
+"""Many iterations: epochs over data, with metrics, events and a row of the history for each."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from gradviz.history.history import History
+from gradviz.loop.data import Epochs, length
+from gradviz.loop.events import Control, Handlers, OnError, State, Warner
+from gradviz.loop.interrupt import InterruptGuard
+from gradviz.loop.metrics import Metric, floats, loss_metric, results, shown
+from gradviz.loop.validation import Validation
+from gradviz.recorder import Record, Recorder
+from gradviz.step.train_step import TrainStep
+
+
+class Training:
+    """A step, what follows it, and where it stands. A `Loop` holds one, and says when it goes on."""
+
+    def __init__(self, step: TrainStep, *, record: Record = "all", on_error: OnError = "raise") -> None:
+        self.step = step
+        self.state = State()
+        self.history = History()
+        self.recorder = Recorder(step, self.history, record)
+        self._on_error = on_error
+        self._warner = Warner()
+        self.handlers = Handlers(on_error, self._warner)
+        self.metrics: dict[str, Metric] = {"loss": loss_metric(step.objective)}
+        self.validation: Validation | None = None
+        self.iterations_run = 0
+        self.guard = InterruptGuard()
+
+    def prepare(self, source: Epochs, iterations: int | None) -> tuple[Any, int | None]:
+        """The first epoch's batches, with its first one tried on the model; nothing has moved after it."""
+        batches = source(self.state.epoch)
+        planned = length(batches, iterations)
+        if self.state.step_state:  # tried before; the iterator is made after the handlers, as in every later epoch
+            self.step.expect_anew()
+            return batches, planned
+        iterator = iter(batches)
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            raise source.empty(self.state.epoch) from None
+        self.state.step_state = self.step.init(batch)
+        return chain([batch], iterator), planned
+
+    def begin(self, epochs: int, planned: int | None) -> None:
+        """Say that training begins, and how far it will go."""
+        self.state.status = "training"
+        progress = self.history.progress
+        progress.epoch, progress.epochs = self.state.epoch, self.state.epoch + epochs
+        progress.iterations = None if planned is None else self.iterations_run + planned * epochs
+        progress.begin()
+        self.recorder.begin()
+        self.history.notify(final=True)
+
+    def epochs(self, source: Epochs, epochs: int, limit: int | None, first: tuple[Any, int | None]) -> bool:
+        """Run epochs; whether a handler halted the loop."""
+        state, batches = self.state, first[0]
+        if self.handlers.fire("started", state) is not None:
+            return True
+        for turn in range(epochs):
+            if turn:
+                batches = source(state.epoch)
+            began = time.perf_counter()
+            try:
+                control = self._epoch(islice(batches, limit), source)
+                if control is None:
+                    control = self.handlers.fire("epoch_completed", state)
+                elif control == "halt_epoch":
+                    control = self.handlers.fire("epoch_halted", state)
+            finally:  # an epoch that was broken off counts as one, so that its number stays its own
+                state.times[state.epoch] = time.perf_counter() - began
+                state.epoch += 1
+            if control == "halt_loop":
+                return True
+        return False
+
+    def _epoch(self, batches: Any, source: Epochs) -> Control | None:
+        """Run one epoch; the control word that ended it early. Its means are kept however it ends."""
+        state = self.state
+        begun_with = self.iterations_run
+        state.iteration, state.epoch_iteration = begun_with, 0
+        for metric in self.metrics.values():
+            metric.start()
+        state.metrics = {}
+        control = self.handlers.fire("epoch_started", state)
+        if control is not None:
+            return control
+        try:
+            for place, batch in enumerate(_interruptible(batches, self.guard)):
+                control = self._iteration(batch, place)
+                if control is not None:
+                    return control
+                if self.guard.requested:
+                    raise KeyboardInterrupt
+        finally:
+            run = self.iterations_run - begun_with
+            if run:
+                state.metrics = results(self.metrics.values())
+                self.history.end_epoch(state.epoch, run, floats(state.metrics), self.metrics["loss"].running.nonfinite)
+        if not run:
+            raise source.empty(state.epoch)
+        return None
+
+    def _iteration(self, batch: Any, place: int) -> Control | None:
+        state, progress = self.state, self.history.progress
+        state.iteration, state.epoch_iteration = self.iterations_run, place
+        control = self.handlers.fire("iteration_started", state)
+        if control is not None:
+            return control
+        try:
+            state.step_state = self.step(batch, state.step_state)
+        except Exception as error:
+            error.add_note(
+                f"At iteration {state.iteration}, in epoch {state.epoch}; what was recorded before is in loop.history."
+            )
+            raise
+        self.iterations_run += 1
+        values, failure = self._measure()
+        state.metrics = shown(self.metrics.values())
+        progress.epoch, progress.iteration = state.epoch, self.iterations_run
+        progress.metrics, progress.loss = floats(state.metrics), values["loss"]
+        if progress.iterations is not None and progress.iteration > progress.iterations:
+            progress.iterations = None  # the data has more than its length said
+        self.recorder.commit(state.iteration, state.epoch, values)
+        if failure is not None:
+            raise failure
+        return self.handlers.fire("iteration_completed", state)
+
+    def _measure(self) -> tuple[dict[str, float], Exception | None]:
+        """The batch's own values, which join their averages; and an error to raise once the row is written."""
+        step_state = self.state.step_state
+        values, failure = dict.fromkeys(self.metrics, math.nan), None
+        for name, metric in self.metrics.items():
+            try:
+                values[name] = metric(step_state)
+            except Exception as error:
+                error.add_note(f"In the metric {name!r}, at iteration {self.state.iteration}.")
+                if self._on_error == "raise":
+                    failure = failure or error
+                else:
+                    self._warner.warn(error, name)
+        return values, failure
+
+    def validate(self, state: State) -> None:
+        """The handler of `validate`, in its place among the user's own."""
+        if self.validation is None:
+            return
+        found = self.validation(self.metrics.values(), state.epoch, self._until_interrupted)
+        state.metrics = state.metrics | found
+        self.history.extend_epoch(state.epoch, floats(found))
+        self.history.progress.metrics = floats(state.metrics)
+
+    def _until_interrupted(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in _interruptible(batches, self.guard):
+            yield batch
+            if self.guard.requested:
+                raise KeyboardInterrupt
+
+
+def _interruptible(batches: Iterable[Any], guard: InterruptGuard) -> Iterator[Any]:
+    with guard.at_once():
+        iterator = iter(batches)
+    while True:
+        try:
+            with guard.at_once():
+                batch = next(iterator)
+        except StopIteration:
+            return
+        yield batch
