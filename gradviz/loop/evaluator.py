@@ -10,7 +10,8 @@ from torch import nn
 from gradviz.errors import names_nearest_keyword
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.events import State
-from gradviz.loop.metrics import Measured, Metric, complete, loss_metric
+from gradviz.loop.metrics.measured import Measured
+from gradviz.loop.metrics.metric import Metric, complete, loss_metric
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.model_state import check_module
 from gradviz.step.objective import Objective, WrappedLoss, as_objective

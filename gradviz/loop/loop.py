@@ -15,7 +15,8 @@ from gradviz.loop.data import Data, Epochs
 from gradviz.loop.events import OnError, State
 from gradviz.loop.handled import Handled
 from gradviz.loop.interrupt import InterruptGuard
-from gradviz.loop.metrics import Measured, Metric
+from gradviz.loop.metrics.measured import Measured
+from gradviz.loop.metrics.metric import Metric
 from gradviz.loop.training import Training
 from gradviz.recorder import Record
 from gradviz.step.step_state import StepState

@@ -12,7 +12,7 @@ from gradviz.history.history import History
 from gradviz.loop.data import Epochs, length
 from gradviz.loop.events import Control, Handlers, OnError, State, Warner
 from gradviz.loop.interrupt import InterruptGuard
-from gradviz.loop.metrics import Metric, floats, loss_metric, results, shown
+from gradviz.loop.metrics.metric import Metric, floats, loss_metric, results, shown
 from gradviz.loop.validation import Validation
 from gradviz.recorder import Record, Recorder
 from gradviz.step.train_step import TrainStep

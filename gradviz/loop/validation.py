@@ -10,7 +10,8 @@ import numpy as np
 from gradviz.errors import DataError, MetricWarning, warn
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.evaluator import evaluated, loss_metrics
-from gradviz.loop.metrics import VALIDATION, Metric, complete
+from gradviz.loop.metrics.measured import VALIDATION
+from gradviz.loop.metrics.metric import Metric, complete
 from gradviz.step.eval_step import EvalStep
 
 

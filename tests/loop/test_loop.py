@@ -30,7 +30,7 @@ from gradviz.errors import (
     StateTypeError,
     UnknownKeywordError,
 )
-from gradviz.loop.metrics import RunningAverage
+from gradviz.loop.metrics.accumulators import RunningAverage
 
 
 def net() -> nn.Sequential:

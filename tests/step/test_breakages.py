@@ -15,7 +15,8 @@ from torch import Tensor
 from gradviz.errors import GradvizError
 from gradviz.grad.algebra import Grad
 from gradviz.grad.modes import Eval
-from gradviz.loop import metrics, validation
+from gradviz.loop import validation
+from gradviz.loop.metrics import metric
 from gradviz.step import evaluation, gradients, objective, surrogate, train_step
 from gradviz.step.buffers import Buffers
 from gradviz.step.fixed_point import FixedPoint
@@ -293,7 +294,7 @@ OF_OBJECTIVES = {
         (of_objective.without_a_graph, "has no graph"),
     ),
     "called a validation loss": Breakage(
-        replaced(validation, "loss_metrics", lambda objective: [metrics.loss_metric()]),
+        replaced(validation, "loss_metrics", lambda objective: [metric.loss_metric()]),
         of_validation.test_an_objective_is_never_called_a_validation_loss,
     ),
     "three arguments accepted": Breakage(
@@ -400,11 +401,11 @@ OF_TYPES = {
         of_step_state.test_init_leaves_no_trace_and_fires_no_hook_of_the_optimizer,
     ),
     "metrics in float32": Breakage(
-        replaced(metrics, "_is_float64", lambda value: False),
+        replaced(metric, "_is_float64", lambda value: False),
         of_validation.test_a_float64_model_has_float64_metrics_from_its_first_batch_to_its_last,
     ),
     "metrics of the state in float32": Breakage(
-        replaced(metrics, "_is_float64", lambda value: False),
+        replaced(metric, "_is_float64", lambda value: False),
         of_validation.test_float64_targets_give_a_float64_loss_from_the_first_batch_on,
     ),
     "states not checked": Breakage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import numpy as np
@@ -11,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradviz.errors import MetricError
-from gradviz.loop.metrics import METRICS, Metric, RunningAverage, RunningSum, accuracy, build_metric, loss_metric
+from gradviz.loop.metrics.accumulators import RunningAverage
+from gradviz.loop.metrics.measured import build_metric
+from gradviz.loop.metrics.metric import Metric, loss_metric
+from gradviz.metrics import METRICS, accuracy
 from gradviz.step.train_step import StepState
 
 
@@ -129,7 +133,7 @@ def test_sums_and_means_are_those_of_float64_whatever_is_reported(values):
 
 
 def test_a_metric_keeps_its_dtype_from_epoch_to_epoch_and_a_sum_may_leave_float32():
-    metric = Metric("m", lambda p: p, ("y_pred",), RunningSum)
+    metric = Metric("m", lambda p: p, ("y_pred",), "running_sum")
     metric(StepState(y_pred=torch.tensor(1.0, dtype=torch.float64), y_true=1))
     metric.start()
     metric(StepState(y_pred=torch.tensor(1.0), y_true=1))
@@ -184,3 +188,41 @@ def test_a_metric_of_other_arguments_is_told_what_it_was_given():
     with pytest.raises(TypeError) as error:
         metric(StepState(y_pred=torch.zeros(2), y_true=torch.zeros(2)))
     assert 'given y_pred, y_true; for others write .metric(..., fields=["gradients"])' in error.value.__notes__[0]
+
+
+def read_safely(state: dict[str, object]) -> dict[str, object]:
+    """What a checkpoint gives back, by torch's safe default."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("accumulate", ["running_average", "running_sum", "last", "max", "min", lambda s, v, n: s - v])
+def test_a_metric_goes_on_in_the_middle_of_an_epoch_from_a_file(accumulate):
+    def build() -> Metric:
+        return build_metric(lambda p, t: p.mean(), "m", accumulate, None)
+
+    def batch(value: float, length: int) -> StepState:
+        return StepState(y_pred=torch.full((length,), value, dtype=torch.float64), y_true=torch.ones(length))
+
+    first, second = [batch(1.0, 4), batch(math.nan, 2)], [batch(0.1, 1), batch(3.0, 2)]
+    whole, broken, resumed = build(), build(), build()
+    for state in first + second:
+        whole(state)
+    for state in first:
+        broken(state)
+    resumed.load_state_dict(read_safely(broken.state_dict()))
+    assert math.isnan(resumed.shown)
+    assert type(resumed.shown) is np.float64
+    for state in second:
+        resumed(state)
+    assert resumed.value == whole.value
+    assert repr(resumed.running) == repr(whole.running)
+
+
+def test_what_was_accumulated_otherwise_is_not_gone_on_with():
+    saved = build_metric(len, "n", "running_sum", ["y_pred"]).state_dict()
+    other = build_metric(len, "n", "max", ["y_pred"])
+    with pytest.raises(MetricError, match="'n' is accumulated by 'max' here, and by 'running_sum' in what was saved"):
+        other.load_state_dict(saved)
