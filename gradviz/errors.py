@@ -18,6 +18,7 @@ E0209 PolicyError                a precision policy that names no dtype, or no m
 E0210 LossScaleError             an unknown loss scale, or one that gave back something else than it was given
 E0211 FreezeError                a freeze or unfreeze that names no parameter of the model
 E0212 StateTypeError             a leaf of the step state changed its dtype, shape or structure (``strict=True``)
+E0213 ScheduleError              a learning rate schedule that is none, or of another optimizer
 E0303 NotAModelError             Grad[...] of something that is no model
 E0901 NoSuchFieldError           a field that a step state or a gradient does not have
 E0904 ModelMismatchError         a model of another class than the function wants, or gradients of two models
@@ -30,6 +31,7 @@ W0202 InputCastWarning           floating inputs were cast to the model's dtype
 W0203 MetricWarning              a metric took the place of another of its name
 W0204 HandlerWarning             a handler or metric failed under ``on_error="warn"``
 W0205 LossScaleWarning           steps are skipped in a row, and the loss scale falls no further
+W0206 ScheduleWarning            a learning rate that was reduced has been set anew
 W1101 UnusedParameterWarning     a parameter was never reached
 ===== ========================== ===============================================================================
 """
@@ -41,6 +43,7 @@ import functools
 import inspect
 import os
 import sys
+import typing
 import warnings
 from collections.abc import Callable, Iterable
 from typing import ClassVar, ParamSpec, TypeVar
@@ -127,6 +130,12 @@ class StateTypeError(GradvizError, TypeError):
     code = "E0212"
 
 
+class ScheduleError(GradvizError, ValueError):
+    """A learning rate schedule that is none, or that belongs to another optimizer than the loop's."""
+
+    code = "E0213"
+
+
 class NotAModelError(GradvizError, TypeError):
     """``Grad[...]`` of something that is not a model."""
 
@@ -206,6 +215,12 @@ class LossScaleWarning(GradvizWarning):
     code = "W0205"
 
 
+class ScheduleWarning(GradvizWarning):
+    """A learning rate that ``reduce_lr_on_plateau`` had reduced has been set anew by something else."""
+
+    code = "W0206"
+
+
 class UnusedParameterWarning(GradvizWarning):
     """A parameter was never reached by the value that was differentiated."""
 
@@ -277,6 +292,10 @@ def names_nearest_keyword(function: Callable[P, R]) -> Callable[P, R]:
     """Make an unknown keyword of `function` a TypeError that names the nearest known one."""
     parameters = inspect.signature(function).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "self"]
+    for p in parameters:
+        if p.kind is p.VAR_KEYWORD:  # **filters: Unpack[Filters], where Filters names them
+            (named,) = typing.get_args(typing.get_type_hints(function)[p.name])
+            known += typing.get_type_hints(named)
 
     def check(keywords: Iterable[str]) -> None:
         for name in keywords:

@@ -119,6 +119,12 @@ def leaves_out_of_validation():
     loop.validate([batch()]).run([batch()], display=None)
 
 
+def sets_the_rate_anew():
+    loop = gv.trainer(net(), "mean_squared_error", "sgd").metric(lambda i: i, "i", fields=["i"])
+    loop.reduce_lr_on_plateau("i", patience=0).lr_schedule(lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 1))
+    loop.run([batch()], epochs=3, display=None)
+
+
 def never_reaches():
     model = nn.ModuleList([net(), net()])
     gv.value_and_grad(lambda m: m[0].weight.sum(), model)
@@ -135,6 +141,7 @@ def never_reaches():
         takes_a_place,
         fails_in_a_run,
         leaves_out_of_validation,
+        sets_the_rate_anew,
         never_reaches,
     ],
 )

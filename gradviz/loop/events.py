@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from types import FunctionType
 from typing import Any, Literal
 
 import numpy as np
 
 from gradviz.errors import EventError, HandlerWarning, described, nearest, warn
 from gradviz.loop.filters import ALWAYS, Filter
+from gradviz.loop.same import is_same_handler
 from gradviz.step.step_state import StepState
 
 EVENTS = (
@@ -32,7 +33,10 @@ PER_ITERATION = ("iteration_started", "iteration_completed")
 
 OnError = Literal["raise", "warn"]
 Control = Literal["halt_epoch", "halt_loop"]
-CONTROLS = (None, "halt_epoch", "halt_loop")
+CONTROLS = ("halt_epoch", "halt_loop")
+ENDS = ("completed", "halted")
+"""Those after which nothing is left to halt, so that every handler is called."""
+
 Status = Literal["idle", "training", "completed", "halted", "interrupted", "failed"]
 
 
@@ -43,13 +47,16 @@ class State:
     Attributes
     ----------
     iteration : int
-        Index of the current iteration over the whole run, in every handler; the number run, afterwards.
+        Index of the current iteration over the whole run, in every handler; the number run once a run is over, for
+        handlers of ``"completed"`` and ``"halted"`` too.
     epoch, epoch_iteration : int
-        Index of the current epoch, and of the iteration within it; after a run, the number of epochs run.
+        Index of the current epoch, and of the iteration within it; once a run is over, the number of epochs run, those
+        that were broken off too.
     metrics : dict of str to numpy scalar
         What each metric comes to in this epoch so far: means weighted by the number of examples, or sums; float32, or
         float64 where the values are. Where the newest value is not finite it shows itself; the mean of the finite ones
-        is back at the next iteration, and when the epoch is completed. Results of a validation join it then.
+        is back at the next iteration, and when the epoch is completed. Results of a validation join it, until the epoch
+        is over and the next begins.
     step_state : StepState
         What the last step left behind; empty before the first run.
     status : str
@@ -92,19 +99,29 @@ class Attached:
 
 
 class Handlers:
-    """Handlers by event, in the order they were attached."""
+    """Handlers by event, in the order they were attached.
+
+    A handler with a memory is an object with a `name`, its key in a checkpoint, and with ``state_dict()`` and
+    ``load_state_dict(state)``. One that has ``succeed(earlier)`` is told whose place it takes, or None, before it is
+    attached.
+    """
 
     def __init__(self, on_error: OnError = "raise", warner: Warner | None = None) -> None:
         self._on_error = on_error
         self._warner = warner or Warner()
         self._attached: dict[str, list[Attached]] = {event: [] for event in EVENTS}
 
-    def add(self, event: str, handler: Handler, filter: Filter = ALWAYS, *, comes_last: bool = False) -> None:
+    def add(
+        self, event: str | Iterable[str], handler: Handler, filter: Filter = ALWAYS, *, comes_last: bool = False
+    ) -> None:
         """Attach a handler; one that a notebook cell, run again, attaches again takes the place of the older.
+
+        While an event goes through its handlers, those attached in it wait for the next one.
 
         Parameters
         ----------
-        event : str
+        event : str or iterable of str
+            ``"all"`` for each there is.
         handler : callable
         filter : Filter
         comes_last : bool
@@ -114,21 +131,38 @@ class Handlers:
         Raises
         ------
         EventError
-            If there is no such event, it has no counts in an epoch to filter by, or the handler cannot be called.
+            If there is no such event, it has no counts in an epoch to filter by, or the handler cannot be called;
+            nothing is attached then.
         """
-        if event not in self._attached:
-            raise EventError(f"No event is called {event!r}: {nearest(str(event), EVENTS)}")
+        events = named_events(event)
         if not callable(handler):
             raise EventError(f"A handler is a function of the state; got {described(handler)}.")
-        if filter.per == "epoch" and event not in PER_ITERATION:
-            raise EventError(f'{event!r} is not counted anew in each epoch; leave out per="epoch".')
-        new = Attached(handler, filter, comes_last)
+        if filter.per == "epoch" and (whole := [event for event in events if event not in PER_ITERATION]):
+            raise EventError(
+                f'{whole[0]!r} is not counted anew in each epoch; leave out per="epoch", or name another event.'
+            )
+        places = [self._place(event, handler) for event in events]
+        if hasattr(handler, "succeed"):
+            earlier = zip(events, places, strict=True)
+            handler.succeed(next((self._attached[e][at].handler for e, at in earlier if at is not None), None))
+        for event, place in zip(events, places, strict=True):
+            attached = self._attached[event]
+            if place is None:
+                attached.append(Attached(handler, filter, comes_last))
+            else:
+                attached[place] = Attached(handler, filter, comes_last)
+            attached.sort(key=operator.attrgetter("comes_last"))
+
+    def remove(self, handler: Handler, events: Iterable[str] = EVENTS) -> None:
+        """Call it no more at these events."""
+        for event in events:
+            place = self._place(event, handler)
+            if place is not None:
+                del self._attached[event][place]
+
+    def _place(self, event: str, handler: Handler) -> int | None:
         attached = self._attached[event]
-        for place, earlier in enumerate(attached):
-            if is_same_handler(earlier.handler, handler):
-                attached[place] = new
-                return
-        attached.append(new)
+        return next((at for at, each in enumerate(attached) if is_same_handler(each.handler, handler)), None)
 
     def fire(self, event: str, state: State) -> Control | None:
         """Run the handlers of an event; the first control word ends it."""
@@ -137,44 +171,29 @@ class Handlers:
             state.epoch_event_counts[event] += 1
         elif event in ("epoch_started", "epoch_completed", "epoch_halted"):
             state.epoch_event_counts.update(dict.fromkeys(PER_ITERATION, 0))
-        attached = self._attached[event]
-        if not attached:
-            return None
-        control = self._call([each for each in attached if not each.comes_last], event, state)
-        last = self._call([each for each in attached if each.comes_last], event, state)
-        return control if control is not None else last
+        control: Control | None = None
+        for each in tuple(self._attached[event]):
+            if control is None or each.comes_last or event in ENDS:
+                said = self._call(each, event, state)
+                control = said if control is None else control
+        return control
 
-    def _call(self, attached: list[Attached], event: str, state: State) -> Control | None:
-        for each in attached:
-            handler = each.handler
-            name = getattr(handler, "__qualname__", type(handler).__name__)
-            try:
-                if not each.filter(state, state.event_counts[event], state.epoch_event_counts.get(event, 0)):
-                    continue
-                control = handler(state)
-            except Exception as error:
-                error.add_note(f"In the handler {name} for {event!r}, at iteration {state.iteration}.")
-                if self._on_error == "raise":
-                    raise
-                self._warner.warn(error, handler)
-                continue
-            if control not in CONTROLS:
-                raise EventError(
-                    f"The handler {name} for {event!r} returned {_brief(control)}; it may return None, "
-                    '"halt_epoch" or "halt_loop". A lambda returns what it calls: write def handler(state): ..., '
-                    "without a return."
-                )
-            if control is not None:
-                return control
-        return None
+    def _call(self, attached: Attached, event: str, state: State) -> Control | None:
+        handler = attached.handler
+        try:
+            if not attached.filter(state, state.event_counts[event], state.epoch_event_counts.get(event, 0)):
+                return None
+            return _control(handler(state), handler, event)
+        except Exception as error:
+            error.add_note(f"In the handler {_name(handler)} for {event!r}, at iteration {state.iteration}.")
+            if self._on_error == "raise":
+                raise
+            self._warner.warn(error, handler)
+            return None
 
     def state_dict(self) -> dict[str, Any]:
-        """What handlers remember, those that have a ``state_dict`` of their own, by event and place."""
-        return {
-            key: handler.state_dict()  # type: ignore[attr-defined]
-            for key, handler in self._named().items()
-            if hasattr(handler, "state_dict")
-        }
+        """What handlers remember, those that have a ``state_dict`` of their own, by event and name."""
+        return {key: handler.state_dict() for key, handler in self._named().items() if hasattr(handler, "state_dict")}
 
     def load_state_dict(self, remembered: dict[str, Any]) -> list[str]:
         """Give handlers back what they remembered; the keys of those that are not attached."""
@@ -188,19 +207,60 @@ class Handlers:
         return unknown
 
     def _named(self) -> dict[str, Handler]:
-        """By event, kind, and a number where several are alike; one that is attached to several events, once."""
+        """By event, name, and a number where several are alike; one that is attached to several events, once."""
         named: dict[str, Handler] = {}
         seen: set[int] = set()
+        alike: Counter[str] = Counter()
         for event, attached in self._attached.items():
             for each in attached:
-                handler = each.handler
-                if id(handler) in seen:
-                    continue
-                seen.add(id(handler))
-                kind = f"{event}: {getattr(handler, 'name', getattr(handler, '__qualname__', type(handler).__name__))}"
-                number = sum(key.split(" #")[0] == kind for key in named)
-                named[f"{kind} #{number}"] = handler
+                if id(each.handler) not in seen:
+                    seen.add(id(each.handler))
+                    kind = f"{event}: {_name(each.handler)}"
+                    named[f"{kind} #{alike[kind]}"] = each.handler
+                    alike[kind] += 1
         return named
+
+
+def named_events(event: str | Iterable[str], known: Sequence[str] = EVENTS) -> list[str]:
+    """The events that are meant, each once.
+
+    Raises
+    ------
+    EventError
+        If there is none, or no such event.
+
+    Examples
+    --------
+    >>> named_events(["completed", "halted", "completed"])
+    ['completed', 'halted']
+    >>> named_events("all") == list(EVENTS)
+    True
+    """
+    if not isinstance(event, str | Iterable):
+        raise EventError(f'An event is a name such as "epoch_completed", or a list of names; got {described(event)}.')
+    names = [event] if isinstance(event, str) else list(event)
+    if not names:
+        raise EventError(f"An empty list names no event; known: {', '.join(known)}.")
+    for name in names:
+        if name not in (*known, "all"):
+            raise EventError(f"No event is called {name!r}: {nearest(str(name), known)}")
+    return list(dict.fromkeys(each for name in names for each in (known if name == "all" else [name])))
+
+
+def _name(handler: Handler) -> str:
+    """What a handler goes by, in errors and checkpoints."""
+    own = getattr(handler, "name", None)
+    return own if isinstance(own, str) else getattr(handler, "__qualname__", type(handler).__name__)
+
+
+def _control(said: Any, handler: Handler, event: str) -> Control | None:
+    if said is None or (isinstance(said, str) and said in CONTROLS):
+        return said  # type: ignore[return-value]
+    raise EventError(
+        f"The handler {_name(handler)} for {event!r} returned {_brief(said)}; it may return None, "
+        '"halt_epoch" or "halt_loop". A lambda returns what it calls: write def handler(state): ..., '
+        "without a return."
+    )
 
 
 def _brief(value: Any) -> str:
@@ -220,40 +280,3 @@ class Warner:
             where = " ".join(getattr(error, "__notes__", []))
             said = f"{where} {type(error).__name__}: {error} (said once)"
             warn(said, HandlerWarning)
-
-
-def is_same_handler(earlier: Any, later: Any) -> bool:
-    """Whether `later` is `earlier` defined once more, as when a notebook cell runs again.
-
-    The same object; or functions of the same module and name with the same defaults and closure, and, for lambdas and
-    functions made inside others, the same code.
-
-    Examples
-    --------
-    >>> def make(n): return lambda state: n
-    >>> is_same_handler(make(1), make(1)), is_same_handler(make(1), make(2))
-    (True, False)
-    """
-    if earlier is later or (not isinstance(later, FunctionType) and earlier == later):
-        return True
-    if isinstance(earlier, partial) and isinstance(later, partial):
-        arguments = [[*p.args, *p.keywords.values()] for p in (earlier, later)]
-        same_names = list(earlier.keywords) == list(later.keywords)
-        return same_names and _same_objects(*arguments) and is_same_handler(earlier.func, later.func)
-    if not (isinstance(earlier, FunctionType) and isinstance(later, FunctionType)):
-        return False
-    if (earlier.__module__, earlier.__qualname__) != (later.__module__, later.__qualname__):
-        return False
-    if "<" in later.__qualname__ and earlier.__code__ != later.__code__:
-        return False
-    return _same_objects(_bound(earlier), _bound(later))
-
-
-def _bound(function: FunctionType) -> list[Any]:
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-
-
-def _same_objects(earlier: list[Any], later: list[Any]) -> bool:
-    # By identity: comparing tensors or frames by value is no yes or no.
-    return len(earlier) == len(later) and all(a is b for a, b in zip(earlier, later, strict=True))

@@ -5,11 +5,23 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from gradviz.errors import EventError, described
 
 Per = Literal["run", "epoch"]
+
+
+class Filters(TypedDict, total=False):
+    """The arguments of `Filter`, as methods take them that attach a handler."""
+
+    every: int | None
+    after: int | None
+    before: int | None
+    once: int | None
+    first: bool
+    when: Callable[[Any], bool] | None
+    per: Per
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Self, TextIO, Unpack
 
 from gradviz.errors import names_nearest_keyword
 from gradviz.loop.data import Data
-from gradviz.loop.events import EVENTS, Handler, State
-from gradviz.loop.filters import Filter, Per
-from gradviz.loop.training import Training
+from gradviz.loop.events import Handler, State, named_events
+from gradviz.loop.filters import Filter, Filters, Per
+from gradviz.loop.handlers.log import Log
+from gradviz.loop.steered import Steered
 from gradviz.loop.validation import Validation
 from gradviz.step.eval_step import EvalStep
 
+VALIDATED_AT = ("epoch_started", "iteration_started", "iteration_completed", "epoch_completed", "epoch_halted")
+"""Events that are part of an epoch, which is what the results of a validation belong to."""
 
-class Handled:
+
+class Handled(Steered):
     """Something that trains, and calls functions at its events."""
-
-    _training: Training
 
     @names_nearest_keyword
     def handle_event(
@@ -34,6 +36,13 @@ class Handled:
         per: Per = "run",
     ) -> Self:
         """Call a function at an event.
+
+        Handlers of an event are called in the order they were attached, until one returns a control word. With
+        ``"halt_loop"`` the run is over at once: the epoch it stands in is neither completed nor halted, and its means
+        are kept. With ``"halt_epoch"`` the epoch is over, and ``epoch_halted`` fires in place of ``epoch_completed``.
+        Returned at ``epoch_completed`` or ``epoch_halted``, where the epoch is over already, ``"halt_epoch"`` does no
+        more than end the event. At ``started``, before any epoch, it does what ``"halt_loop"`` does. At ``completed``
+        and ``halted`` nothing is left to halt, and all handlers are called.
 
         Parameters
         ----------
@@ -74,28 +83,80 @@ class Handled:
         2 2
         'completed'
         """
-        chosen = Filter(every, after, before, once, first, when, per)
-        for name in _events(event):
-            self._training.handlers.add(name, fn, chosen)
+        self._training.handlers.add(event, fn, Filter(every, after, before, once, first, when, per))
         return self
 
-    def validate(self, data: Data) -> Self:
-        """Evaluate other data whenever an epoch is completed; once more, and this data takes the place of the earlier.
+    @names_nearest_keyword
+    def log(
+        self,
+        message: Callable[[State], str],
+        *,
+        event: str | Sequence[str] = "iteration_completed",
+        file: TextIO | None = None,
+        **filters: Unpack[Filters],
+    ) -> Self:
+        """Print a line at an event.
+
+        Parameters
+        ----------
+        message : callable
+            Takes the `State`, and returns the line. What it raises, it raises as any handler does.
+        event : str or list of str
+        file : file, optional
+            An open one to write to; without it `sys.stdout`, whatever that is when the line is printed.
+        **filters
+            Every, after, before, once, first, when and per, as in `handle_event`.
+
+        Raises
+        ------
+        EventError
+            If `message` is no function, there is no such event, or a filter is not of its kind; in the run, if what it
+            returns is no string.
+
+        Examples
+        --------
+        >>> import torch, gradviz as gv
+        >>> from torch import nn
+        >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
+        >>> loop = loop.log(lambda state: f"iteration {state.iteration} of epoch {state.epoch}", every=2)
+        >>> loop.run([(torch.ones(4, 2), torch.ones(4, 1))] * 3, epochs=2).status
+        iteration 0 of epoch 0
+        iteration 2 of epoch 0
+        iteration 4 of epoch 1
+        'completed'
+        """
+        self._attach(event, Log(message, file), filters)
+        return self
+
+    @names_nearest_keyword
+    def validate(
+        self, data: Data, *, event: str | Sequence[str] = "epoch_completed", **filters: Unpack[Filters]
+    ) -> Self:
+        """Evaluate other data whenever an epoch is completed, or oftener.
 
         Every metric of the loop becomes ``"validation_" + name`` in `state.metrics` and in `history.epochs`, over all
         examples and by its own accumulator, for handlers attached later and for readers. A loss becomes
         ``"validation_loss"``. An objective becomes ``"validation_objective"``: the model is in eval mode, so it is not
         the loss that is trained by. Metrics of what only training has, such as gradients, are left out and named once.
 
+        Results stay in `state.metrics` until the next validation, or until the epoch is over; `history.epochs` has the
+        last ones of each epoch. A loop has one validation: the next call takes the place of the one before.
+
         Parameters
         ----------
         data : iterable of (inputs, targets), or callable
-            Gone through once an epoch; a callable is given the epoch's index and returns the iterable.
+            Gone through each time; a callable is given the epoch's index and returns the iterable.
+        event : str or list of str
+            One within an epoch: ``validate(data, event="iteration_completed", every=100)``.
+        **filters
+            Every, after, before, once, first, when and per, as in `handle_event`.
 
         Raises
         ------
         DataError
             If it is neither, or an iterator that can be read only once.
+        EventError
+            If there is no such event, or not within an epoch, or a filter is not of its kind.
 
         Examples
         --------
@@ -113,13 +174,9 @@ class Handled:
         """
         training = self._training
         step = training.step
-        evaluation = EvalStep(step.model, step.objective, step.precision, step.cast)
-        training.validation = Validation(evaluation, data)
-        training.handlers.add("epoch_completed", training.validate)
+        events = named_events(event, VALIDATED_AT)
+        validation = Validation(EvalStep(step.model, step.objective, step.precision, step.cast), data)
+        self._attach(events, training.validate, filters)
+        training.handlers.remove(training.validate, set(VALIDATED_AT).difference(events))
+        training.validation = validation
         return self
-
-
-def _events(event: str | Sequence[str]) -> Sequence[str]:
-    if event == "all":
-        return EVENTS
-    return [event] if isinstance(event, str) else event

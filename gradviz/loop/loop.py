@@ -130,6 +130,7 @@ class Loop(Handled, Measured):
             if guard.requested:  # in the last handlers
                 raise KeyboardInterrupt
             self.state.status = "halted" if halted else "completed"
+            self.state.iteration = self._training.iterations_run
             self._training.handlers.fire(self.state.status, self.state)
         except BaseException as error:
             # Ctrl-C reaches the workers of a DataLoader too, and what they raise then is still the interrupt.

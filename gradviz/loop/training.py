@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
+
 from gradviz.history.history import History
 from gradviz.loop.data import Epochs, length
 from gradviz.loop.events import Control, Handlers, OnError, State, Warner
@@ -31,6 +33,8 @@ class Training:
         self.handlers = Handlers(on_error, self._warner)
         self.metrics: dict[str, Metric] = {"loss": loss_metric(step.objective)}
         self.validation: Validation | None = None
+        self._validated: dict[str, np.floating[Any]] = {}  # the newest results of this epoch
+        self._has_means = False  # whether this epoch's are in the history
         self.iterations_run = 0
         self.guard = InterruptGuard()
 
@@ -88,7 +92,7 @@ class Training:
         state.iteration, state.epoch_iteration = begun_with, 0
         for metric in self.metrics.values():
             metric.start()
-        state.metrics = {}
+        state.metrics, self._validated, self._has_means = {}, {}, False
         control = self.handlers.fire("epoch_started", state)
         if control is not None:
             return control
@@ -102,8 +106,9 @@ class Training:
         finally:
             run = self.iterations_run - begun_with
             if run:
-                state.metrics = results(self.metrics.values())
+                state.metrics = results(self.metrics.values()) | self._validated
                 self.history.end_epoch(state.epoch, run, floats(state.metrics), self.metrics["loss"].running.nonfinite)
+                self._has_means = True
         if not run:
             raise source.empty(state.epoch)
         return None
@@ -123,7 +128,7 @@ class Training:
             raise
         self.iterations_run += 1
         values, failure = self._measure()
-        state.metrics = shown(self.metrics.values())
+        state.metrics = shown(self.metrics.values()) | self._validated
         progress.epoch, progress.iteration = state.epoch, self.iterations_run
         progress.metrics, progress.loss = floats(state.metrics), values["loss"]
         if progress.iterations is not None and progress.iteration > progress.iterations:
@@ -149,12 +154,13 @@ class Training:
         return values, failure
 
     def validate(self, state: State) -> None:
-        """The handler of `validate`, in its place among the user's own."""
+        """The handler of `validate`, in its place among the user's own; its results stay until the epoch is over."""
         if self.validation is None:
             return
-        found = self.validation(self.metrics.values(), state.epoch, self._until_interrupted)
-        state.metrics = state.metrics | found
-        self.history.extend_epoch(state.epoch, floats(found))
+        self._validated = self.validation(self.metrics.values(), state.epoch, self._until_interrupted)
+        state.metrics = state.metrics | self._validated
+        if self._has_means:
+            self.history.extend_epoch(state.epoch, floats(self._validated))
         self.history.progress.metrics = floats(state.metrics)
 
     def _until_interrupted(self, batches: Iterable[Any]) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import gradviz as gv
-from gradviz.errors import DataError, HandlerWarning, MetricWarning
+from gradviz.errors import DataError, EventError, HandlerWarning, MetricWarning
 
 TRAINING = [(torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1))] * 2
 VALIDATION = [(torch.tensor([[1.0], [2.0]]), torch.ones(2, 1))]
@@ -196,6 +196,100 @@ def test_data_may_be_a_function_of_the_epoch_and_be_given_anew():
 def test_data_that_cannot_be_validated_on_is_refused_up_front(data, words):
     with pytest.raises(DataError, match=words):
         resting_loop().validate(data)
+
+
+def watched_loop(**options) -> tuple[gv.Loop, list[dict[str, float]]]:
+    """A loop whose n-th validation finds a loss of n, and a list that fills with what handlers see of it."""
+    loop, seen, asked = resting_loop(), [], []
+
+    def growing(epoch):
+        asked.append(epoch)
+        return [(torch.zeros(1, 1), torch.full((1, 1), len(asked) ** 0.5))]
+
+    loop.validate(growing, **options)
+    for event in ("epoch_started", "iteration_completed", "epoch_completed"):
+        loop.handle_event(event, lambda state, event=event: seen.append((event, state.metrics.get("validation_loss"))))
+    return loop, seen
+
+
+def test_within_an_epoch_results_stay_until_the_next_and_the_epoch_keeps_the_newest():
+    loop, seen = watched_loop(event="iteration_completed", every=2)
+    loop.run(TRAINING + TRAINING[:1], epochs=2)  # three batches an epoch: at iterations 0, 2 and 4
+    one, two, three = (pytest.approx(n) for n in (1, 2, 3))
+    assert seen == [
+        ("epoch_started", None),
+        *[("iteration_completed", n) for n in (one, one, two)],
+        ("epoch_completed", two),
+        ("epoch_started", None),
+        *[("iteration_completed", n) for n in (None, three, three)],
+        ("epoch_completed", three),
+    ]
+    assert loop.history.epochs["validation_loss"].tolist() == [two, three]
+    assert loop.state.metrics["validation_loss"] == three
+    assert "validation_loss" not in loop.history.metrics
+    assert loop.history.progress.metrics["validation_loss"] == three
+
+
+def test_a_second_validation_in_an_epoch_takes_the_place_of_the_first():
+    loop, seen = watched_loop(event=["iteration_completed", "epoch_completed"], after=1)
+    loop.run(TRAINING)  # at the second iteration; the epoch's own event has not fired before
+    assert [value for _, value in seen] == [None, None, pytest.approx(1), pytest.approx(1)]
+    loop.run(TRAINING)
+    assert loop.history.epochs["validation_loss"].tolist() == [pytest.approx(1), pytest.approx(4)]
+    assert loop.state.metrics["validation_loss"] == pytest.approx(4)
+
+
+def test_a_halted_epoch_may_be_validated_and_one_without_a_step_has_no_row():
+    loop, _ = watched_loop(event=["epoch_completed", "epoch_halted"])
+    loop.handle_event("iteration_completed", lambda state: "halt_epoch" if state.epoch == 0 else None)
+    loop.handle_event("epoch_started", lambda state: "halt_epoch" if state.epoch == 2 else None)
+    state = loop.run(TRAINING, epochs=3)
+    assert loop.history.epochs["validation_loss"].tolist() == [pytest.approx(1), pytest.approx(2)]
+    assert state.metrics == {"validation_loss": pytest.approx(3)}
+
+
+def test_a_loop_has_one_validation_and_the_next_call_moves_it():
+    loop, seen = watched_loop(event="iteration_completed")
+    loop.validate(VALIDATION)
+    loop.handle_event("epoch_completed", lambda state: seen.append(("later", state.metrics["validation_loss"])))
+    loop.run(TRAINING)
+    assert [value for _, value in seen] == [None] * 4 + [pytest.approx(0.2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"event": "completed"}, "No event is called 'completed': did you mean 'epoch_completed'?"),
+        ({"event": "started"}, "No event is called 'started': did you mean"),
+        ({"every": 0}, "every is a whole number from 1 on"),
+        ({"every": 2, "per": "epoch"}, "'epoch_completed' is not counted anew in each epoch"),
+    ],
+)
+def test_an_event_outside_epochs_is_refused_and_the_earlier_validation_stays(options, words):
+    loop = resting_loop().validate(VALIDATION)
+    with pytest.raises(EventError, match=words):
+        loop.validate([], **options)
+    assert loop.run(TRAINING).metrics["validation_loss"] == pytest.approx(0.2)
+
+
+def test_train_flags_are_as_before_after_a_validation_that_failed():
+    class Fails(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not self.training:
+                raise ZeroDivisionError
+            return super().forward(x)
+
+    model = nn.Sequential(nn.BatchNorm1d(1), nn.Dropout(0.5), Fails(1, 1))
+    model[1].eval()
+    loop, flags = gv.trainer(model, "mean_squared_error", "sgd", on_error="warn").validate(VALIDATION), []
+    loop.handle_event("epoch_completed", lambda state: flags.append([child.training for child in model.modules()]))
+    with pytest.warns(HandlerWarning, match="ZeroDivisionError"):
+        loop.run(TRAINING)
+    assert flags == [[True, True, False, True]]
+    loop = gv.trainer(model, "mean_squared_error", "sgd").validate(VALIDATION)
+    with pytest.raises(ZeroDivisionError):
+        loop.run(TRAINING)
+    assert [child.training for child in model.modules()] == [True, True, False, True]
 
 
 def test_empty_data_fails_the_run_and_says_where():

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from gradviz.errors import MetricError, described, nearest
-from gradviz.loop.events import is_same_handler
 from gradviz.loop.metrics.accumulators import Accumulator, Fold, maker
+from gradviz.loop.same import is_same_handler
 from gradviz.step.batch import Parts, batch_size
 from gradviz.step.objective import Objective
 from gradviz.step.shares import counted, counts_targets
