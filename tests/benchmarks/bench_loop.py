@@ -64,7 +64,7 @@ SECONDS = {
 that is not too slow: its steps take a hundred times those of the MLP, and vary far less."""
 
 ALONE = {"mlp": (400, 100), "deep": (90, 60), "vanishing": (60, 30)}
-"""Steps of the loop with a picture; those of the transformer last long enough for what they send to be seen among others."""
+"""Steps of the loop with a picture. Those of the transformer are so long that what they send shows among others too."""
 
 TURN = {"ours": {}, "peers": {"mlp": 5, "transformer": 3, "deep": 5}}
 WARM_UP = {"ours": {"mlp": 10, "deep": 5, "vanishing": 5, "transformer": 2}, "peers": {"mlp": 3}}
