@@ -64,7 +64,7 @@ SECONDS = {
 that is not too slow: its steps take a hundred times those of the MLP, and vary far less."""
 
 ALONE = {"mlp": (400, 100), "deep": (90, 60), "vanishing": (60, 30)}
-"""Steps of the loop with a picture; every step of the transformer sends, among others too."""
+"""Steps of the loop with a picture. Those of the transformer are so long that what they send shows among others too."""
 
 TURN = {"ours": {}, "peers": {"mlp": 5, "transformer": 3, "deep": 5}}
 WARM_UP = {"ours": {"mlp": 10, "deep": 5, "vanishing": 5, "transformer": 2}, "peers": {"mlp": 3}}
@@ -115,12 +115,15 @@ def typical(process: dict[str, Any], *loops: str, of: Statistic = median) -> flo
     # Where most steps send, their median says it all.
     if len(silent) < len(steps) / 4:
         return of(steps)
-    return of(silent) * (1 + sending(**process["alone"][loop], of=of))
+    # A long step is no colder among others than alone, so nobody has taken it alone.
+    alone = process["alone"][loop]
+    seen = alone if alone["steps_us"] else {"steps_us": steps, "sent": process["sent"][loop]}
+    return of(silent) * (1 + sending(**seen, of=of))
 
 
 def sending(steps_us: list[float], sent: list[int], *, of: Statistic = median) -> float:
     """What sending costs, as a share of a loop that sends in some of its steps: with the step that follows on one."""
-    before = [0, *sent[:-1]]
+    before = [0, *sent][: len(sent)]
     kinds: dict[str, list[float]] = {"sends": [], "follows": [], "silent": []}
     for us, sends, follows in zip(steps_us, sent, before, strict=True):
         kinds["sends" if sends else "follows" if follows else "silent"].append(us)

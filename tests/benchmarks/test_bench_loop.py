@@ -28,6 +28,13 @@ def test_what_sending_costs_is_added_although_few_steps_send() -> None:
     assert typical(measured, "live") == pytest.approx(100 * (1 + 60 / 10 / 200))
 
 
+def test_what_sending_costs_is_seen_among_others_where_no_loop_went_on_alone() -> None:
+    measured = process(live=[200.0, 200.0, 250.0, 210.0, 200.0] * 2)
+    measured["sent"] = {"live": [0, 0, 1, 0, 0] * 2}
+    measured["alone"] = {"live": {"steps_us": [], "sent": []}}
+    assert compare([measured])[-1].ratio == pytest.approx(2.12)
+
+
 def test_where_every_step_sends_the_median_says_it_all() -> None:
     measured = process(live=[100.0, 110.0, 120.0])
     measured["sent"] = {"live": [1, 1, 1]}
