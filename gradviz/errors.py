@@ -19,6 +19,7 @@ E0210 LossScaleError             an unknown loss scale, or one that gave back so
 E0211 FreezeError                a freeze or unfreeze that names no parameter of the model
 E0212 StateTypeError             a leaf of the step state changed its dtype, shape or structure (``strict=True``)
 E0213 ScheduleError              a learning rate schedule that is none, or of another optimizer
+E0215 LoopError                  something asked of a loop that it cannot do now: a run while one is under way
 E0303 NotAModelError             Grad[...] of something that is no model
 E0901 NoSuchFieldError           a field that a step state or a gradient does not have
 E0904 ModelMismatchError         a model of another class than the function wants, or gradients of two models
@@ -134,6 +135,12 @@ class ScheduleError(GradvizError, ValueError):
     """A learning rate schedule that is none, or that belongs to another optimizer than the loop's."""
 
     code = "E0213"
+
+
+class LoopError(GradvizError, RuntimeError):
+    """Something asked of a loop that it cannot do now, such as a run while another one is under way."""
+
+    code = "E0215"
 
 
 class NotAModelError(GradvizError, TypeError):

@@ -133,12 +133,13 @@ class History:
 
         `nonfinite` counts the iterations whose loss was NaN or infinite.
         """
-        return frames.epochs(self._epochs)
+        with self._lock:
+            return frames.epochs(self._epochs)
 
     @property
     def events(self) -> pd.DataFrame:
         """Parameters that were frozen or unfrozen: iteration (the first it held for), event (category), parameter."""
-        return frames.events(self._events)
+        return frames.events(list(self._events))
 
     @property
     def parameters(self) -> pd.DataFrame:
@@ -181,14 +182,16 @@ class History:
 
     def end_epoch(self, epoch: int, iterations: int, means: Mapping[str, float], nonfinite: int) -> None:
         """Keep the means of an epoch that is over."""
-        self._epochs.append({"epoch": epoch, **means, "iterations": iterations, "nonfinite": nonfinite})
+        with self._lock:
+            self._epochs.append({"epoch": epoch, **means, "iterations": iterations, "nonfinite": nonfinite})
 
     def extend_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
         """Add to an epoch's means what was found out after it, such as validation results."""
-        record = next((record for record in reversed(self._epochs) if record["epoch"] == epoch), None)
-        if record is None:
-            raise HistoryError(f"No means of epoch {epoch} are kept; end_epoch comes first.")
-        record.update(values)
+        with self._lock:
+            record = next((record for record in reversed(self._epochs) if record["epoch"] == epoch), None)
+            if record is None:
+                raise HistoryError(f"No means of epoch {epoch} are kept; end_epoch comes first.")
+            record.update(values)
 
     def add_events(self, iteration: int, event: str, parameters: Iterable[str]) -> None:
         """Write down what happened to parameters: "frozen" or "unfrozen"."""

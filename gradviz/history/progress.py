@@ -14,7 +14,7 @@ class Progress:
     Attributes
     ----------
     status : str
-        "idle", "training", "completed", "halted", "interrupted" or "failed".
+        "idle", "training", "paused", "completed", "halted", "interrupted" or "failed".
     epoch : int
         Index of the current epoch.
     epochs, iterations : int or None
@@ -39,11 +39,20 @@ class Progress:
     message: str | None = None
     _began: float = 0.0
     _began_at: int = 0
+    _paused: float = 0.0
 
     def begin(self) -> None:
         """Start the clock of this stretch of the run."""
         self.status, self.message = "training", None
         self._began, self._began_at = time.perf_counter(), self.iteration
+
+    def pause(self) -> None:
+        """Stop the clock."""
+        self.status, self._paused = "paused", time.perf_counter()
+
+    def go_on(self) -> None:
+        """Let it go on."""
+        self.status, self._began = "training", self._began + time.perf_counter() - self._paused
 
     @property
     def left_s(self) -> float | None:

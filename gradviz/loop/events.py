@@ -37,7 +37,7 @@ CONTROLS = ("halt_epoch", "halt_loop")
 ENDS = ("completed", "halted")
 """Those after which nothing is left to halt, so that every handler is called."""
 
-Status = Literal["idle", "training", "completed", "halted", "interrupted", "failed"]
+Status = Literal["idle", "training", "paused", "completed", "halted", "interrupted", "failed"]
 
 
 @dataclass
@@ -60,13 +60,13 @@ class State:
     step_state : StepState
         What the last step left behind; empty before the first run.
     status : str
-        "idle", "training", "completed", "halted", "interrupted" or "failed".
+        "idle", "training", "paused", "completed", "halted", "interrupted" or "failed".
     event_counts : dict of str to int
         How often each event fired over the whole run; once each time, however many handlers it has.
     epoch_event_counts : dict of str to int
         How often ``"iteration_started"`` and ``"iteration_completed"`` fired in this epoch; 0 again once it is over.
     times : dict of int to float
-        Seconds each completed epoch took.
+        Seconds each epoch took, pauses left out.
     """
 
     iteration: int = 0

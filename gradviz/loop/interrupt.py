@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,6 +14,13 @@ class InterruptGuard:
     """Holds back the first Ctrl-C until the loop asks for it; a second one acts at once.
 
     Signals reach the main thread only. In another thread, or where the handler is not Python's, the guard does nothing.
+
+    Attributes
+    ----------
+    requested : bool
+        Whether there was a Ctrl-C that has not acted yet.
+    insisted : bool
+        Whether a second one came while it was `held` back.
 
     Examples
     --------
@@ -25,11 +31,11 @@ class InterruptGuard:
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.requested = self.insisted = False
         self._process = os.getpid()
         self._waits = True
-        self._holds = False
-        self._at_once = _AtOnce(self)
+        self._holds = 0
+        self._at_once, self._held = _AtOnce(self), _Held(self)
         self._previous: Callable[[int, FrameType | None], Any] | None = None
 
     def __enter__(self) -> InterruptGuard:
@@ -48,23 +54,18 @@ class InterruptGuard:
         """Let Ctrl-C act at once, where nothing is half done: while waiting for data."""
         return self._at_once
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold back a second Ctrl-C too, while something is done that must not be left half done."""
-        self._holds = True
-        try:
-            yield
-        finally:
-            self._holds = False
+    def held(self) -> _Held:
+        """Hold back every Ctrl-C, while something is done that must not be left half done."""
+        return self._held
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process and self._previous is not None:
             # A worker that was forked from the loop's process has the guard's handler, but not its loop.
             self._previous(number, frame)
         elif not self._holds and (self.requested or not self._waits):
-            self.__exit__()
             raise KeyboardInterrupt
         else:
+            self.insisted = self.requested
             self.requested = True
 
 
@@ -79,3 +80,16 @@ class _AtOnce:
 
     def __exit__(self, *error: object) -> None:
         self._guard._waits = True
+
+
+class _Held:
+    """Entered at every iteration, and inside itself."""
+
+    def __init__(self, guard: InterruptGuard) -> None:
+        self._guard = guard
+
+    def __enter__(self) -> None:
+        self._guard._holds += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._guard._holds -= 1

@@ -5,36 +5,31 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from gradviz.errors import DataError, ModelError, OptimizerError, RecordingWarning, names_nearest_keyword, warn
+from gradviz.errors import DataError, ModelError, OptimizerError, names_nearest_keyword
 from gradviz.history.history import History
 from gradviz.loop.apart import Apart
+from gradviz.loop.background import Controlled
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.events import OnError, State
 from gradviz.loop.handled import Handled
-from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.metrics.measured import Measured
 from gradviz.loop.metrics.metric import Metric
+from gradviz.loop.stretch import Display, Stretch
 from gradviz.loop.training import Training
 from gradviz.recorder import Record
 from gradviz.step.step_state import StepState
-from gradviz.step.tensors import drop_gradients
 from gradviz.step.train_step import TrainStep
 
-if TYPE_CHECKING:
-    from gradviz.widgets.notebook import Output
 
-
-class Loop(Handled, Measured):
+class Loop(Handled, Measured, Controlled):
     """A training loop. Made by `trainer`; its methods change it and return it."""
 
     def __init__(self, step: TrainStep, *, record: Record = "all", on_error: OnError = "raise") -> None:
         self._step = step
         self._training = Training(step, record=record, on_error=on_error)
         self._apart: Apart | None = None
-        self._output: Output | None = None
 
     @property
     def state(self) -> State:
@@ -62,7 +57,7 @@ class Loop(Handled, Measured):
         epochs: int = 1,
         iterations: int | None = None,
         in_place: bool = True,
-        display: Literal["auto", "live"] | None = "auto",
+        display: Display = "auto",
     ) -> State:
         """Train. Called again, it goes on from where it stands, with the next epoch.
 
@@ -99,54 +94,84 @@ class Loop(Handled, Measured):
         KeyboardInterrupt
             After Ctrl-C, once the iteration is finished and recorded; a second Ctrl-C stops at once.
         """
+        stretch = self._stretch(data, epochs, iterations, in_place, display)
+        if stretch is not None:
+            with self._turn(stretch):
+                stretch.run()
+        return self.state
+
+    @names_nearest_keyword
+    def stream(
+        self,
+        data: Data,
+        *,
+        epochs: int = 1,
+        iterations: int | None = None,
+        in_place: bool = True,
+        display: Display = "auto",
+    ) -> Iterator[State]:
+        """Train as `run` does, to the bit, and give the state after each epoch, for code between the epochs.
+
+        There the model, its train flags and Ctrl-C are yours, and the next epoch goes on with the model as you leave
+        it. Leaving the ``for``, by ``break`` or an error, ends the run: its status is "halted".
+
+        Parameters
+        ----------
+        data, epochs, iterations, in_place, display
+            As in `run`; they are checked at once.
+
+        Returns
+        -------
+        iterator of State
+            `loop.state` each time, with `epoch` and `iteration` the numbers run so far.
+
+        Raises
+        ------
+        DataError, ModelError, LossError, OptimizerError, StateTypeError, KeyboardInterrupt
+            As in `run`, when the next epoch is asked for.
+        LoopError
+            If a run of this loop is under way.
+
+        Examples
+        --------
+        >>> import torch, gradviz as gv
+        >>> from torch import nn
+        >>> model = nn.Linear(1, 1, bias=False)
+        >>> _ = nn.init.constant_(model.weight, 0.8)
+        >>> loop = gv.trainer(model, "mean_squared_error", torch.optim.SGD(model.parameters(), lr=0.1))
+        >>> data = [(torch.tensor([[1.0], [2.0]]), torch.zeros(2, 1))]
+        >>> for state in loop.stream(data, epochs=5):
+        ...     print(state.epoch, round(model.weight.item(), 3))
+        ...     if model.weight.item() < 0.3:
+        ...         break
+        1 0.4
+        2 0.2
+        >>> loop
+        Loop of Linear: 2 iterations, 2 epochs (halted)
+        """
+        stretch = self._stretch(data, epochs, iterations, in_place, display)
+        self._check_idle()
+        return iter(()) if stretch is None else self._streamed(stretch)
+
+    def _streamed(self, stretch: Stretch) -> Iterator[State]:
+        with self._turn(stretch):
+            yield from stretch.stream()
+
+    # One stretch of training -----------------------------------------------------------------------------------
+
+    def _stretch(
+        self, data: Data, epochs: int, iterations: int | None, in_place: bool, display: Display
+    ) -> Stretch | None:
+        """What was asked for, checked; None where there is nothing to do."""
         epochs, iterations = _count("epochs", epochs), None if iterations is None else _count("iterations", iterations)
         source = Epochs(data, epochs, self._step.accumulate)
         if display not in ("auto", "live", None):
             raise ValueError(f'display is "auto", "live" or None; got {display!r}.')
         self._check_in_place(in_place)
         if epochs == 0 or iterations == 0:
-            return self.state
-        with InterruptGuard() as guard:
-            self._training.guard = guard
-            with ExitStack() as stack:
-                if not in_place:
-                    stack.enter_context(self._apart_from_the_model())
-                first = self._training.prepare(source, iterations)
-                stack.enter_context(self._step.training())
-                stack.callback(self._end)
-                self._training.begin(epochs, first[1])
-                self._show(display)
-                self._run(source, epochs, iterations, first, guard)
-            if guard.requested:  # while the last picture was sent: never swallowed
-                raise KeyboardInterrupt
-        return self.state
-
-    def _run(
-        self, source: Epochs, epochs: int, limit: int | None, first: tuple[Any, int | None], guard: InterruptGuard
-    ) -> None:
-        """Run epochs, and say in the state how it ended."""
-        try:
-            halted = self._training.epochs(source, epochs, limit, first)
-            if guard.requested:  # in the last handlers
-                raise KeyboardInterrupt
-            self.state.status = "halted" if halted else "completed"
-            self.state.iteration = self._training.iterations_run
-            self._training.handlers.fire(self.state.status, self.state)
-        except BaseException as error:
-            # Ctrl-C reaches the workers of a DataLoader too, and what they raise then is still the interrupt.
-            if isinstance(error, KeyboardInterrupt) or (guard.requested and isinstance(error, Exception)):
-                self.state.status = "interrupted"
-                interrupt = error if isinstance(error, KeyboardInterrupt) else KeyboardInterrupt()
-                ran = f"{self._training.iterations_run:,} iterations are in loop.history"
-                interrupt.add_note(f"Interrupted: {ran}, and loop.run(...) goes on with the next epoch.")
-                if interrupt is error:
-                    raise
-                raise interrupt from error
-            self.state.status = "failed"
-            self.history.progress.message = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise
-
-    # One stretch of training -----------------------------------------------------------------------------------
+            return None
+        apart = contextlib.nullcontext if in_place else self._apart_from_the_model
+        return Stretch(self._training, source, epochs, iterations, apart, display)
 
     def _check_in_place(self, in_place: bool) -> None:
         if in_place and self._apart is not None:
@@ -174,42 +199,6 @@ class Loop(Handled, Measured):
             if self.state.step_state:  # or the first batch did not pass, and nothing was trained
                 self._apart = apart
                 self.state.step_state["model_state"] = apart.model_state
-
-    def _end(self) -> None:
-        """What every run ends with: no gradients left behind, and the last state shown."""
-        self.state.iteration = self._training.iterations_run
-        drop_gradients(self._step.model_state.parameters.values())
-        self.history.progress.status = self.state.status
-        with self._training.guard.held():
-            try:
-                self._freeze()
-            finally:
-                self.history.notify(final=True)
-        if (
-            self._training.guard.requested and self.state.status == "failed"
-        ):  # while the picture was drawn: never swallowed
-            raise KeyboardInterrupt
-
-    def _show(self, display: Literal["auto", "live"] | None) -> None:
-        if display is None:
-            return
-        try:
-            from gradviz.widgets.notebook import show_run  # only a notebook pays for the widgets
-
-            self._output = show_run(self.history, display)
-        except Exception as error:  # our own failure never breaks a run
-            said = f"The run cannot be shown ({type(error).__name__}: {error}); training goes on."
-            warn(said, RecordingWarning)
-
-    def _freeze(self) -> None:
-        output, self._output = self._output, None
-        if output is None:
-            return
-        try:
-            output.freeze()
-        except Exception as error:
-            said = f"The run's picture cannot be drawn ({type(error).__name__}: {error}); the live one stays."
-            warn(said, RecordingWarning)
 
 
 def _count(name: str, value: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from gradviz.history.history import History
 from gradviz.loop.data import Epochs, length
 from gradviz.loop.events import Control, Handlers, OnError, State, Warner
+from gradviz.loop.gate import Gate
 from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.metrics.metric import Metric, floats, loss_metric, results, shown
 from gradviz.loop.validation import Validation
@@ -37,6 +38,8 @@ class Training:
         self._has_means = False  # whether this epoch's are in the history
         self.iterations_run = 0
         self.guard = InterruptGuard()
+        self.gate = Gate()
+        self._paused_s = 0.0
 
     def prepare(self, source: Epochs, iterations: int | None) -> tuple[Any, int | None]:
         """The first epoch's batches, with its first one tried on the model; nothing has moved after it."""
@@ -45,9 +48,10 @@ class Training:
         if self.state.step_state:  # tried before; the iterator is made after the handlers, as in every later epoch
             self.step.expect_anew()
             return batches, planned
-        iterator = iter(batches)
         try:
-            batch = next(iterator)
+            with self.guard.at_once():
+                iterator = iter(batches)
+                batch = next(iterator)
         except StopIteration:
             raise source.empty(self.state.epoch) from None
         self.state.step_state = self.step.init(batch)
@@ -63,15 +67,17 @@ class Training:
         self.recorder.begin()
         self.history.notify(final=True)
 
-    def epochs(self, source: Epochs, epochs: int, limit: int | None, first: tuple[Any, int | None]) -> bool:
-        """Run epochs; whether a handler halted the loop."""
+    def epochs(
+        self, source: Epochs, epochs: int, limit: int | None, first: tuple[Any, int | None]
+    ) -> Generator[None, None, bool]:
+        """Run an epoch at each `next`, and return in the end whether the loop was halted."""
         state, batches = self.state, first[0]
-        if self.handlers.fire("started", state) is not None:
+        if self.handlers.fire("started", state) is not None or self._between() is not None:
             return True
         for turn in range(epochs):
             if turn:
                 batches = source(state.epoch)
-            began = time.perf_counter()
+            began, self._paused_s = time.perf_counter(), 0.0
             try:
                 control = self._epoch(islice(batches, limit), source)
                 if control is None:
@@ -79,11 +85,39 @@ class Training:
                 elif control == "halt_epoch":
                     control = self.handlers.fire("epoch_halted", state)
             finally:  # an epoch that was broken off counts as one, so that its number stays its own
-                state.times[state.epoch] = time.perf_counter() - began
+                state.times = state.times | {state.epoch: time.perf_counter() - began - self._paused_s}
                 state.epoch += 1
-            if control == "halt_loop":
+            self.history.notify()  # what a validation found
+            if self.guard.requested:
+                raise KeyboardInterrupt
+            state.iteration = self.iterations_run
+            yield
+            if control == "halt_loop" or self._between() is not None:
                 return True
         return False
+
+    def _between(self) -> Control | None:
+        """Between two iterations, where nothing is half done: what was asked for from outside."""
+        if self.guard.requested:
+            raise KeyboardInterrupt
+        if not self.gate.asked:
+            return None
+        if self.gate.shut:
+            self._rest()
+        return "halt_loop" if self.gate.stops else None
+
+    def _rest(self) -> None:
+        state, progress = self.state, self.history.progress
+        began, state.iteration = time.perf_counter(), self.iterations_run
+        state.status = "paused"
+        progress.pause()
+        self.history.notify(final=True)
+        with self.guard.at_once():
+            self.gate.rest()
+        self._paused_s += time.perf_counter() - began
+        state.status = "training"
+        progress.go_on()
+        self.history.notify(final=True)
 
     def _epoch(self, batches: Any, source: Epochs) -> Control | None:
         """Run one epoch; the control word that ended it early. Its means are kept however it ends."""
@@ -101,20 +135,23 @@ class Training:
                 control = self._iteration(batch, place)
                 if control is not None:
                     return control
-                if self.guard.requested:
-                    raise KeyboardInterrupt
+                control = self._between()
+                if control is not None:
+                    return control
         finally:
             run = self.iterations_run - begun_with
             if run:
-                state.metrics = results(self.metrics.values()) | self._validated
-                self.history.end_epoch(state.epoch, run, floats(state.metrics), self.metrics["loss"].running.nonfinite)
-                self._has_means = True
+                with self.guard.held():
+                    state.metrics = results(self.metrics.values()) | self._validated
+                    nonfinite = self.metrics["loss"].running.nonfinite
+                    self.history.end_epoch(state.epoch, run, floats(state.metrics), nonfinite)
+                    self._has_means = True
         if not run:
             raise source.empty(state.epoch)
         return None
 
     def _iteration(self, batch: Any, place: int) -> Control | None:
-        state, progress = self.state, self.history.progress
+        state = self.state
         state.iteration, state.epoch_iteration = self.iterations_run, place
         control = self.handlers.fire("iteration_started", state)
         if control is not None:
@@ -126,32 +163,43 @@ class Training:
                 f"At iteration {state.iteration}, in epoch {state.epoch}; what was recorded before is in loop.history."
             )
             raise
-        self.iterations_run += 1
         values, failure = self._measure()
+        with self.guard.held():  # a row is written whole
+            self._record(values)
+        if failure is not None:
+            raise failure
+        if self.guard.insisted:
+            raise KeyboardInterrupt
+        return self.handlers.fire("iteration_completed", state)
+
+    def _measure(self) -> tuple[dict[str, float], BaseException | None]:
+        """The batch's own values, which join their averages; and an error to raise once the row is written."""
+        step_state = self.state.step_state
+        values, failure = dict.fromkeys(self.metrics, math.nan), None
+        try:
+            for name, metric in self.metrics.items():
+                try:
+                    values[name] = metric(step_state)
+                except Exception as error:
+                    error.add_note(f"In the metric {name!r}, at iteration {self.state.iteration}.")
+                    if self._on_error == "raise":
+                        failure = failure or error
+                    else:
+                        self._warner.warn(error, name)
+        except BaseException as error:  # the second Ctrl-C: the step was taken, and its row says so
+            return values, error
+        return values, failure
+
+    def _record(self, values: dict[str, float]) -> None:
+        """An iteration has run: count it, and write its row."""
+        state, progress = self.state, self.history.progress
+        self.iterations_run += 1
         state.metrics = shown(self.metrics.values()) | self._validated
         progress.epoch, progress.iteration = state.epoch, self.iterations_run
         progress.metrics, progress.loss = floats(state.metrics), values["loss"]
         if progress.iterations is not None and progress.iteration > progress.iterations:
             progress.iterations = None  # the data has more than its length said
         self.recorder.commit(state.iteration, state.epoch, values)
-        if failure is not None:
-            raise failure
-        return self.handlers.fire("iteration_completed", state)
-
-    def _measure(self) -> tuple[dict[str, float], Exception | None]:
-        """The batch's own values, which join their averages; and an error to raise once the row is written."""
-        step_state = self.state.step_state
-        values, failure = dict.fromkeys(self.metrics, math.nan), None
-        for name, metric in self.metrics.items():
-            try:
-                values[name] = metric(step_state)
-            except Exception as error:
-                error.add_note(f"In the metric {name!r}, at iteration {self.state.iteration}.")
-                if self._on_error == "raise":
-                    failure = failure or error
-                else:
-                    self._warner.warn(error, name)
-        return values, failure
 
     def validate(self, state: State) -> None:
         """The handler of `validate`, in its place among the user's own; its results stay until the epoch is over."""

@@ -15,12 +15,17 @@ from gradviz.history.history import History
 Display = Literal["auto", "live"]
 
 
-def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this code, on the thread whose output the cell shows."""
-    if "IPython" not in sys.modules or threading.current_thread() is not threading.main_thread():
+def in_kernel() -> bool:
+    """Whether a Jupyter kernel runs this code."""
+    if "IPython" not in sys.modules:
         return False
     shell = sys.modules["IPython"].get_ipython()
     return shell is not None and hasattr(shell, "kernel")
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this code, on the thread whose output the cell shows."""
+    return in_kernel() and threading.current_thread() is threading.main_thread()
 
 
 class Output:
@@ -60,7 +65,7 @@ def show_run(history: History, display: Display) -> Output | None:
 
 def code_for(history: History) -> str:
     """The line that shows the heatmap of a history, in the names that the user's notebook has for things."""
-    names = sys.modules["IPython"].get_ipython().user_ns if in_notebook() else {}
+    names = sys.modules["IPython"].get_ipython().user_ns if in_kernel() else {}
     public = {name: value for name, value in list(names.items()) if name.isidentifier() and not name.startswith("_")}
     module = next((name for name, value in public.items() if value is sys.modules["gradviz"]), "gv")
     owners = [name for name, value in public.items() if _has(value, history)]

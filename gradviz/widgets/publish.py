@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,12 +124,13 @@ class Publisher:
         self._epochs_sent = len(self._history.epoch_starts)
         self._seq += 1
         progress = self._history.progress
+        metrics = progress.metrics  # read once: a thread that trains may put others in their place meanwhile
         buffers = [
             pack(columns),
-            np.array([*progress.metrics.values(), progress.loss], "<f8").tobytes(),
+            np.array([*metrics.values(), progress.loss], "<f8").tobytes(),
             np.array(starts, "<u4").tobytes(),
         ]
-        self._send({"kind": "columns", "seq": self._seq, "fresh": fresh, "run": self._run()}, buffers)
+        self._send({"kind": "columns", "seq": self._seq, "fresh": fresh, "run": self._run(metrics)}, buffers)
         now = time.perf_counter()
         # Of the last two the cheaper one: the first message, and one that was held up, say nothing of the next.
         pause_s = min(SEND_SHARE * min(now - began, self._cost_s), MAX_INTERVAL_S)
@@ -152,7 +153,7 @@ class Publisher:
         self._coarse = self._coarse or len(merged) < len(columns)
         return merged
 
-    def _run(self) -> dict[str, Any]:
+    def _run(self, metrics: Mapping[str, float]) -> dict[str, Any]:
         progress = self._history.progress
         return {
             "status": progress.status,
@@ -161,7 +162,7 @@ class Publisher:
             "iteration": progress.iteration,
             "iterations": progress.iterations,
             "left_s": progress.left_s,
-            "metric_names": list(progress.metrics),
+            "metric_names": list(metrics),
             "message": progress.message,
         }
 

@@ -1,0 +1,73 @@
+"""What can be asked of a run from outside, at any time: to pause, to go on, to stop."""
+
+from __future__ import annotations
+
+from threading import Condition
+
+
+class Gate:
+    """Between two iterations: where a run waits while it is paused, and hears that it should stop.
+
+    Attributes
+    ----------
+    asked : bool
+        Whether the run has to look here at all.
+    shut : bool
+        Whether it should wait.
+    stops : bool
+        Whether it should stop.
+
+    Examples
+    --------
+    >>> gate = Gate()
+    >>> gate.close()
+    >>> gate.asked, gate.shut
+    (True, True)
+    >>> gate.stop()
+    >>> gate.stops, gate.shut
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self.asked = self.shut = self.stops = False
+        self._rests = self._over = False
+        self._changed = Condition()
+
+    def close(self) -> None:
+        """Ask the run to wait here."""
+        with self._changed:
+            if not self.stops:
+                self.shut = self.asked = True
+
+    def open(self) -> None:
+        """Let it go on."""
+        with self._changed:
+            self.shut = self._rests = False
+            self.asked = self.stops
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Ask it to stop, also while it waits."""
+        with self._changed:
+            self.stops = self.asked = True
+            self.shut = self._rests = False
+            self._changed.notify_all()
+
+    def rest(self) -> None:
+        """The run waits until the gate is open."""
+        with self._changed:
+            while self.shut:
+                self._rests = True
+                self._changed.notify_all()
+                self._changed.wait()
+
+    def leave(self) -> None:
+        """The run is over; nobody need wait for it to rest."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def wait_until_it_rests(self) -> None:
+        """Wait until the run stands here, so that nothing moves; or is over, or may go on."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._rests or self._over or not self.shut)

@@ -1,0 +1,231 @@
+"""One stretch of training: what a single `run`, `stream` or `start` does, from its trial to its last event."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Literal
+
+from gradviz.errors import RecordingWarning, warn
+from gradviz.loop.data import Epochs
+from gradviz.loop.events import State
+from gradviz.loop.gate import Gate
+from gradviz.loop.interrupt import InterruptGuard
+from gradviz.loop.training import Training
+from gradviz.step.tensors import drop_gradients
+
+if TYPE_CHECKING:
+    from gradviz.widgets.notebook import Output
+
+Display = Literal["auto", "live"] | None
+
+
+class Stretch:
+    """Some epochs, and what is in force while they run: Ctrl-C waits, and the model is in train mode.
+
+    It goes on from place to place: first to where the trial has passed and the run is shown, then epoch by epoch.
+    There nothing of ours is in force, so that it can go on in another thread, or somebody else's code can run first.
+
+    Parameters
+    ----------
+    training : Training
+    source : Epochs
+    epochs : int
+    limit : int, optional
+        Iterations of each epoch.
+    apart : callable
+        Gives the context in which the tensors that are trained are the model's.
+    display : {"auto", "live", None}
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        source: Epochs,
+        epochs: int,
+        limit: int | None,
+        apart: Callable[[], AbstractContextManager[None]],
+        display: Display,
+    ) -> None:
+        self._training = training
+        self._source = source
+        self._n_epochs, self._limit = epochs, limit
+        self._apart = apart
+        self._display = display
+        self._output: Output | None = None
+        self._epochs = self._all()
+        self._thread: int | None = None
+        self._is_suspended = False
+        self.gate = Gate()
+        self.is_shown = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, however it did."""
+        return inspect.getgeneratorstate(self._epochs) == inspect.GEN_CLOSED
+
+    @property
+    def is_in_this_thread(self) -> bool:
+        """Whether it runs, or waits to go on, in the thread that asks."""
+        return self._thread == threading.get_ident()
+
+    def begin(self) -> None:
+        """Try it, and show it; nothing has moved then.
+
+        Raises
+        ------
+        DataError, ModelError, LossError, OptimizerError
+            If the data, the model or the loss cannot be trained, or not so.
+        """
+        self._advance()
+
+    def run(self) -> None:
+        """Go on to the end."""
+        with self._in_force():
+            for _ in self._epochs:
+                pass
+
+    def stream(self) -> Iterator[State]:
+        """Go on epoch by epoch; whoever stops asking for more has halted it."""
+        self.begin()
+        try:
+            while self._advance():
+                self._is_suspended = True
+                yield self._training.state
+                self._is_suspended = False
+        finally:
+            self._leave()
+
+    def stop(self) -> None:
+        """End it where it stands, or after the iteration that is under way."""
+        self.gate.stop()
+        if self._is_suspended and self.is_in_this_thread:
+            self._leave()
+
+    def abandon(self, error: BaseException) -> None:
+        """End it where it stands, because of an error that came while nothing was in force."""
+        if not self.is_over:
+            self._epochs.throw(error)
+
+    # --- the parts ---------------------------------------------------------------------------------------------
+
+    def _advance(self) -> bool:
+        """Go on to the next place; whether there is one."""
+        try:
+            with self._in_force():
+                return next(self._epochs, self) is not self
+        except BaseException as error:
+            self.abandon(error)
+            raise
+
+    def _leave(self) -> None:
+        self._is_suspended = False
+        if not self.is_over:
+            with self._in_force():
+                self._epochs.close()
+
+    @contextmanager
+    def _in_force(self) -> Iterator[None]:
+        training, self._thread = self._training, threading.get_ident()
+        with InterruptGuard() as training.guard:
+            guard = training.guard
+            with guard.held(), ExitStack() as entering:
+                entering.enter_context(self._apart())
+                entering.enter_context(training.step.training())
+                inside = entering.pop_all()
+            try:
+                yield
+            finally:
+                with guard.held():
+                    inside.close()
+            if guard.requested:  # in the last moment: never swallowed
+                raise KeyboardInterrupt
+
+    def _all(self) -> Generator[None, None, None]:
+        """All of it, with a yield at each place where nothing needs to be in force."""
+        training = self._training
+        first = training.prepare(self._source, self._limit)
+        if training.guard.requested:
+            raise KeyboardInterrupt
+        training.gate = self.gate
+        training.begin(self._n_epochs, first[1])
+        try:
+            self._show()
+            try:
+                yield
+                halted = yield from training.epochs(self._source, self._n_epochs, self._limit, first)
+            except GeneratorExit:
+                self._conclude(halted=True)
+                raise
+            self._conclude(halted)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            shown = self._broken_off(error)
+            if shown is error:
+                raise
+            raise shown from error
+        finally:
+            self._end()
+
+    def _conclude(self, halted: bool) -> None:
+        training = self._training
+        if training.guard.requested:  # in the last handlers
+            raise KeyboardInterrupt
+        training.state.status = "halted" if halted else "completed"
+        training.state.iteration = training.iterations_run
+        training.handlers.fire(training.state.status, training.state)
+
+    def _broken_off(self, error: BaseException) -> BaseException:
+        """Say in the state how it ended; the error to raise."""
+        training = self._training
+        # Ctrl-C reaches the workers of a DataLoader too, and what they raise then is still the interrupt.
+        if isinstance(error, KeyboardInterrupt) or (training.guard.requested and isinstance(error, Exception)):
+            training.state.status = "interrupted"
+            interrupt = error if isinstance(error, KeyboardInterrupt) else KeyboardInterrupt()
+            ran = f"{training.iterations_run:,} iterations are in loop.history"
+            interrupt.add_note(f"Interrupted: {ran}, and loop.run(...) goes on with the next epoch.")
+            return interrupt
+        training.state.status = "failed"
+        training.history.progress.message = f"{type(error).__name__}: {error}".splitlines()[0]
+        return error
+
+    def _end(self) -> None:
+        """What each ends with: no gradients left behind, and the last state shown."""
+        training = self._training
+        with training.guard.held():
+            training.state.iteration = training.iterations_run
+            parameters = list(training.step.model_state.parameters.values())
+            drop_gradients([*parameters, *training.step.masters.of_all(parameters)])
+            training.history.progress.status = training.state.status
+            try:
+                self._freeze()
+            finally:
+                training.history.notify(final=True)
+                self.gate.leave()
+        if training.guard.requested and training.state.status == "failed":  # while the picture was drawn
+            raise KeyboardInterrupt
+
+    def _show(self) -> None:
+        if self._display is None:
+            return
+        try:
+            from gradviz.widgets.notebook import in_notebook, show_run  # only a notebook pays for the widgets
+
+            self._output = show_run(self._training.history, self._display)
+            self.is_shown = in_notebook()
+        except Exception as error:  # our own failure never breaks a run
+            said = f"The run cannot be shown ({type(error).__name__}: {error}); training goes on."
+            warn(said, RecordingWarning)
+
+    def _freeze(self) -> None:
+        output, self._output = self._output, None
+        if output is None:
+            return
+        try:
+            output.freeze()
+        except Exception as error:
+            said = f"The run's picture cannot be drawn ({type(error).__name__}: {error}); the live one stays."
+            warn(said, RecordingWarning)

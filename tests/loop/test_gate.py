@@ -1,0 +1,56 @@
+"""A run rests at the gate while it is shut, and hears that it should stop."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+import pytest
+
+from gradviz.loop.gate import Gate
+
+
+def resting(gate: Gate) -> Thread:
+    thread = Thread(target=gate.rest)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("let_go", [Gate.open, Gate.stop])
+def test_who_closes_it_waits_until_the_run_rests_and_it_rests_until_it_is_let_go(let_go):
+    gate = Gate()
+    gate.close()
+    thread = resting(gate)
+    gate.wait_until_it_rests()
+    assert thread.is_alive()
+    let_go(gate)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert gate.asked == gate.stops == (let_go is Gate.stop)
+
+
+def test_closed_again_at_once_it_is_waited_for_anew():
+    gate = Gate()
+    gate.close()
+    thread = resting(gate)
+    gate.wait_until_it_rests()
+    for _ in range(100):
+        gate.open()
+        gate.close()
+        if not thread.is_alive():
+            thread = resting(gate)
+    thread.join(0.001)
+    gate.open()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_nobody_waits_for_a_run_that_is_over_or_that_stops():
+    gate = Gate()
+    gate.close()
+    gate.leave()
+    gate.wait_until_it_rests()
+    gate = Gate()
+    gate.stop()
+    gate.close()
+    assert not gate.shut
+    gate.wait_until_it_rests()
