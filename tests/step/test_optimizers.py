@@ -446,6 +446,23 @@ def test_a_scheduler_s_count_and_a_step_of_one_s_own_are_kept():
     take_step(own)
     assert own.called
 
+    calls: list[torch.optim.Optimizer] = []
+    optimizer.step = types.MethodType(lambda self: calls.append(self), optimizer)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    take_step(optimizer)
+    assert calls == [optimizer]
+
+
+def test_a_step_under_a_scheduler_is_the_optimizer_s_own_and_seen_by_a_profiler():
+    ours, theirs = stepping(), stepping()
+    torch.optim.lr_scheduler.StepLR(ours[1], 9)
+    take_step(ours[1])
+    theirs[1].step()
+    assert torch.equal(ours[0], theirs[0])
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        take_step(ours[1])
+    assert "Optimizer.step#Adam.step" in [event.key for event in profile.key_averages()]
+
 
 def test_a_step_that_somebody_has_put_into_the_class_is_taken(monkeypatch):
     _, optimizer = stepping()
