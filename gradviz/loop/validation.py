@@ -27,7 +27,7 @@ class Validation:
     def __init__(self, step: EvalStep, data: Data) -> None:
         if isinstance(data, Iterator):
             raise DataError(
-                f"The {type(data).__name__} can be read only once, but every epoch ends with a validation. Pass "
+                f"The {type(data).__name__} can be read only once, but every validation goes through it. Pass "
                 "list(data), or a function that makes a new one for each epoch: loop.validate(lambda epoch: "
                 "make_batches())."
             )

@@ -187,7 +187,7 @@ def test_data_may_be_a_function_of_the_epoch_and_be_given_anew():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (iter(VALIDATION), r"list_iterator can be read only once, but every epoch .* Pass list\(data\)"),
+        (iter(VALIDATION), r"list_iterator can be read only once, but every validation .* Pass list\(data\)"),
         ((batch for batch in VALIDATION), "generator can be read only once"),
         (3, "got an int"),
         (lambda: VALIDATION, "takes the epoch's index"),
