@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 
@@ -35,8 +35,15 @@ def is_same_handler(earlier: Any, later: Any) -> bool:
 
 
 def _bound(function: FunctionType) -> list[Any]:
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    cells = [_content(cell) for cell in function.__closure__ or ()]
     return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable that has no value yet
+        return cell
 
 
 def _same_objects(earlier: list[Any], later: list[Any]) -> bool:

@@ -33,6 +33,18 @@ def test_functions_that_carry_different_things_are_different():
     assert not is_same_handler(*made)
 
 
+def test_a_function_may_speak_of_what_has_no_value_yet():
+    def made():
+        def note(state):
+            return later
+
+        yield note
+        later = 1
+
+    kept = [made(), made()]  # generators that have stopped before the assignment
+    assert not is_same_handler(*map(next, kept))
+
+
 def test_numbers_and_strings_that_functions_carry_are_compared_by_value():
     one, same, other, integer = (
         defined("def note(state, number=number): return None", number=number)["note"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 from gradviz.errors import EventError, described
 from gradviz.loop.events import State
@@ -23,8 +23,15 @@ class Log:
         self._file = file
         self.name = f"log({getattr(message, '__qualname__', type(message).__name__)})"
 
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Log) and self._file is other._file and is_same_handler(self._message, other._message)
+    def __eq__(self, other: object) -> bool:
+        if not (isinstance(other, Log) and is_same_handler(self._message, other._message)):
+            return False
+        # A cell that opens its file, and runs again, leaves a closed one behind.
+        return self._file is other._file or self._is_closed or other._is_closed
+
+    @property
+    def _is_closed(self) -> bool:
+        return getattr(self._file, "closed", False)
 
     __hash__ = None  # type: ignore[assignment]
 

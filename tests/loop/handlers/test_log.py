@@ -77,3 +77,13 @@ def test_a_cell_that_is_run_again_prints_once(capsys):
     loop.log(line)
     loop.run(DATA)
     assert capsys.readouterr().out.splitlines() == ["line", "0, 0"]
+
+
+@pytest.mark.case("N07")
+def test_a_cell_that_opens_its_file_and_is_run_again_writes_to_the_new_one(tmp_path, capsys):
+    loop = small_loop().log(line)
+    for _ in range(2):
+        with open(tmp_path / "log.txt", "w") as file:
+            loop.log(line, file=file).run(DATA)
+    assert (tmp_path / "log.txt").read_text() == "1, 1\n"
+    assert capsys.readouterr().out == "0, 0\n1, 1\n"
