@@ -89,6 +89,25 @@ def test_the_best_parameters_buffers_and_float32_copies_are_put_back_at_the_end(
     assert same(seen[1], taken[best])
 
 
+def streamed(loop):
+    for _ in loop.stream(DATA, epochs=5):
+        pass
+
+
+def in_the_background(loop):
+    loop.start(DATA, epochs=5)
+    loop.wait(60)
+
+
+@pytest.mark.parametrize("way", [streamed, in_the_background])
+def test_it_stops_and_restores_however_the_loop_is_run(way):
+    loop = loop_of([2, 1, 1, 1, 1])
+    taken = snapshots(loop)
+    way(loop.early_stop("m", patience=1, restore_best=True))
+    assert (loop.state.status, loop.state.epoch) == ("halted", 4)
+    assert same(everything(loop), taken[1])
+
+
 def test_without_restore_best_the_last_values_stay():
     loop = loop_of([1, 2, 3, 4])
     taken = snapshots(loop)
