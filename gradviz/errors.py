@@ -42,6 +42,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import operator
 import os
 import sys
 import typing
@@ -293,6 +294,26 @@ def described(value: object) -> str:
     name = "tensor" if name == "Tensor" else name
     article = "an" if name[:1].lower() in "aeio" or name == "ndarray" else "a"
     return f"{article} {name}" + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
+
+
+def whole(name: str, value: object, *, least: int = 0, error: type[ValueError] = ValueError) -> int:
+    """An argument as a whole number that is not too small; `error` if it is none.
+
+    Examples
+    --------
+    >>> whole("epochs", 3)
+    3
+    >>> whole("accumulate", 0, least=1)
+    Traceback (most recent call last):
+    ValueError: accumulate is a whole number from 1 on; got 0.
+    """
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise error(f"{name} is a whole number from {least} on; got {value!r}.")
+    return number
 
 
 def names_nearest_keyword(function: Callable[P, R]) -> Callable[P, R]:

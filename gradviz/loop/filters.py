@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from gradviz.errors import EventError, described
+from gradviz.errors import EventError, described, whole
 
 Per = Literal["run", "epoch"]
 
@@ -64,7 +63,8 @@ class Filter:
 
     def __post_init__(self) -> None:
         for name, least in (("every", 1), ("after", 0), ("before", 1), ("once", 1)):
-            object.__setattr__(self, name, _whole(name, getattr(self, name), least))
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, whole(name, value, least=least, error=EventError))
         if not isinstance(self.first, bool):
             raise EventError(f"first is True or False; got {self.first!r}.")
         if self.when is not None and not callable(self.when):
@@ -83,18 +83,6 @@ class Filter:
             and (not self.first or in_run == 1)
             and (self.when is None or bool(self.when(state)))
         )
-
-
-def _whole(name: str, value: Any, least: int) -> int | None:
-    if value is None:
-        return None
-    try:
-        number = least - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise EventError(f"{name} is a whole number from {least} on; got {value!r}.")
-    return number
 
 
 ALWAYS = Filter()

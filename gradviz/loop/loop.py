@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Iterator
-from typing import Any
 
-from gradviz.errors import DataError, ModelError, OptimizerError, names_nearest_keyword
+from gradviz.errors import DataError, ModelError, OptimizerError, names_nearest_keyword, whole
 from gradviz.history.history import History
 from gradviz.loop.apart import Apart
 from gradviz.loop.background import Controlled
@@ -163,7 +161,9 @@ class Loop(Handled, Measured, Controlled):
         self, data: Data, epochs: int, iterations: int | None, in_place: bool, display: Display
     ) -> Stretch | None:
         """What was asked for, checked; None where there is nothing to do."""
-        epochs, iterations = _count("epochs", epochs), None if iterations is None else _count("iterations", iterations)
+        epochs = whole("epochs", epochs, error=DataError)
+        if iterations is not None:
+            iterations = whole("iterations", iterations, error=DataError)
         source = Epochs(data, epochs, self._step.accumulate)
         if display not in ("auto", "live", None):
             raise ValueError(f'display is "auto", "live" or None; got {display!r}.')
@@ -199,13 +199,3 @@ class Loop(Handled, Measured, Controlled):
             if self.state.step_state:  # or the first batch did not pass, and nothing was trained
                 self._apart = apart
                 self.state.step_state["model_state"] = apart.model_state
-
-
-def _count(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise DataError(f"{name} is a whole number from 0 on; got {value!r}.")
-    return number

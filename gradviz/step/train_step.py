@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gradviz.errors import LossError, OptimizerError, StateTypeError, names_nearest_keyword
+from gradviz.errors import LossError, OptimizerError, StateTypeError, names_nearest_keyword, whole
 from gradviz.grad.algebra import Grad
 from gradviz.grad.autodiff import outside_inference_mode
 from gradviz.grad.leaves import Leaves, leaves_of
@@ -92,7 +92,7 @@ class TrainStep:
         self.objective = objective
         self.model_state = ModelState(model)
         self.loss_scale = as_loss_scale(loss_scale)
-        self.accumulate = _count("accumulate", accumulate)
+        self.accumulate = whole("accumulate", accumulate, least=1)
         self.owns_optimizer = not isinstance(optimizer, torch.optim.Optimizer)
         self.keep_gradients = _flag("keep_gradients", keep_gradients)
         self.observe: Observer | None = None
@@ -500,16 +500,6 @@ def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name} is True or False; got {value!r}.")
     return value
-
-
-def _count(name: str, value: Any) -> int:
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 1:
-        raise ValueError(f"{name} is a whole number from 1 on; got {value!r}.")
-    return number
 
 
 def _hint(group: Sequence[Batch]) -> str:

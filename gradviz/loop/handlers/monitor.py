@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gradviz.errors import MetricError, described, nearest
+from gradviz.errors import MetricError, described, nearest, whole
 from gradviz.loop.events import Control, Handler, State
 from gradviz.loop.metrics.measured import VALIDATION
 from gradviz.loop.same import is_same_handler
@@ -145,22 +144,6 @@ def value_of(metric: str, state: State) -> float:
             "same event and with the same filters."
         )
     raise MetricError(f"No metric is called {metric!r}: {hint}")
-
-
-def whole(name: str, value: Any) -> int:
-    """A whole number from 0 on.
-
-    Raises
-    ------
-    ValueError
-    """
-    try:
-        number = -1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise ValueError(f"{name} is a whole number from 0 on; got {value!r}.")
-    return number
 
 
 def at_least_0(name: str, value: Any) -> float:
