@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradviz import errors as errors
+    from gradviz import metrics as metrics
     from gradviz.grad.algebra import Grad as Grad
     from gradviz.grad.algebra import norm as norm
     from gradviz.grad.autodiff import value_and_grad as value_and_grad
@@ -60,12 +61,13 @@ _HOMES = {
     "trainer": "gradviz.loop.trainer",
     "value_and_grad": "gradviz.grad.autodiff",
 }
-__all__ = ["__version__", "errors", *_HOMES]
+_MODULES = ("errors", "metrics")
+__all__ = ["__version__", *_MODULES, *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return importlib.import_module("gradviz.errors")
+    if name in _MODULES:
+        return importlib.import_module(f"gradviz.{name}")
     if name not in _HOMES:
         from gradviz.errors import nearest
 

@@ -1,0 +1,40 @@
+"""What predictions and targets of classes look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from gradviz.errors import MetricError, described
+
+
+def check_tensors(prediction: Any, targets: Any) -> None:
+    """Raise a MetricError if one of them is no tensor, such as one of several outputs."""
+    if not (isinstance(prediction, Tensor) and isinstance(targets, Tensor)):
+        raise MetricError(
+            f"This metric compares tensors; the prediction is {described(prediction)}, the targets are "
+            f"{described(targets)}. Write e.g. lambda p, y: gv.metrics.accuracy(p[0], y[0])."
+        )
+
+
+def without_axis_of_one(prediction: Tensor, targets: Tensor) -> Tensor:
+    """A prediction of shape [batch, 1, ...] in the shape of its targets, [batch, ...]; any other as it is."""
+    is_one_more = prediction.ndim == targets.ndim + 1 and prediction.shape[1] == 1
+    return prediction.squeeze(1) if is_one_more else prediction
+
+
+def has_scores(prediction: Tensor, targets: Tensor) -> bool:
+    """Whether the prediction has an axis of classes, and the targets fit it."""
+    if prediction.ndim < 2:
+        return False
+    if prediction.ndim == targets.ndim + 1:
+        return prediction.shape[:1] + prediction.shape[2:] == targets.shape
+    return prediction.shape == targets.shape and prediction.shape[1] > 1
+
+
+def is_yes(targets: Tensor) -> Tensor:
+    """Which targets are 1; a MetricError if they are not all 0 or 1."""
+    if not ((targets == 0) | (targets == 1)).all():
+        raise MetricError("This metric counts classes, and these targets are neither class indices nor 0 and 1.")
+    return targets == 1

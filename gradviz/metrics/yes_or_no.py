@@ -1,0 +1,227 @@
+"""Metrics of predictions of two classes: how often yes and no were right and wrong, and the ratios of these counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradviz.errors import MetricError, described
+from gradviz.metrics.shapes import check_tensors, has_scores, is_yes, without_axis_of_one
+
+
+def true_positives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
+    """Number of examples that are, and are said to be.
+
+    Parameters
+    ----------
+    prediction : Tensor
+        Logits or probabilities in the shape of the targets, or with one more axis of length 1; every entry is an
+        example. Or scores of shape [batch, 2, ...], where the second class is the yes.
+    targets : Tensor
+        0 and 1, or bool.
+    threshold : float
+        What a prediction must exceed to say yes: 0 for logits, 0.5 for probabilities.
+
+    Returns
+    -------
+    0-dim int64 Tensor; float32 and NaN if a prediction is NaN
+
+    Raises
+    ------
+    MetricError
+        If the shapes differ, there are more than two classes, or a target is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> true_positives(torch.tensor([0.8, 0.6, 0.4]), torch.tensor([1, 0, 1]), threshold=0.5)
+    tensor(1)
+    """
+    return _confusion(prediction, targets, threshold).true_positives
+
+
+def false_positives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
+    """Number of examples that are not, and are said to be; arguments as of `true_positives`.
+
+    Examples
+    --------
+    >>> false_positives(torch.tensor([0.8, 0.6, 0.4]), torch.tensor([1, 0, 1]), threshold=0.5)
+    tensor(1)
+    """
+    return _confusion(prediction, targets, threshold).false_positives
+
+
+def true_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
+    """Number of examples that are not, and are said not to be; arguments as of `true_positives`.
+
+    Examples
+    --------
+    >>> true_negatives(torch.tensor([0.8, 0.6, 0.4]), torch.tensor([1, 0, 1]), threshold=0.5)
+    tensor(0)
+    """
+    return _confusion(prediction, targets, threshold).true_negatives
+
+
+def false_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
+    """Number of examples that are, and are said not to be; arguments as of `true_positives`.
+
+    Examples
+    --------
+    >>> false_negatives(torch.tensor([0.8, 0.6, 0.4]), torch.tensor([1, 0, 1]), threshold=0.5)
+    tensor(1)
+    """
+    return _confusion(prediction, targets, threshold).false_negatives
+
+
+def precision(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
+    """Of the examples that are said to be, the share that are; arguments as of `true_positives`.
+
+    Returns
+    -------
+    0-dim float32 Tensor, between 0 and 1; NaN if nothing is said to be, or a prediction is NaN
+
+    Examples
+    --------
+    >>> precision(torch.tensor([1.2, -0.3, 2.0, 0.4]), torch.tensor([0, 1, 1, 1]))
+    tensor(0.6667)
+    """
+    return _share(*_of_said(prediction, targets, threshold=threshold))
+
+
+def recall(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
+    """Of the examples that are, the share that are said to be; arguments as of `true_positives`.
+
+    Returns
+    -------
+    0-dim float32 Tensor, between 0 and 1; NaN if there is none that is, or a prediction is NaN
+
+    Examples
+    --------
+    >>> recall(torch.tensor([1.2, -0.3, 2.0, 0.4]), torch.tensor([0, 1, 1, 1]))
+    tensor(0.6667)
+    """
+    return _share(*_of_positives(prediction, targets, threshold=threshold))
+
+
+def sensitivity(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
+    """`recall`, by the name that medicine has for it.
+
+    Examples
+    --------
+    >>> sensitivity(torch.tensor([1.2, -0.3, 2.0, 0.4]), torch.tensor([0, 1, 1, 1]))
+    tensor(0.6667)
+    """
+    return recall(prediction, targets, threshold=threshold)
+
+
+def specificity(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
+    """Of the examples that are not, the share that are said not to be; arguments as of `true_positives`.
+
+    Returns
+    -------
+    0-dim float32 Tensor, between 0 and 1; NaN if there is none that is not, or a prediction is NaN
+
+    Examples
+    --------
+    >>> specificity(torch.tensor([1.2, -0.3, -2.0]), torch.tensor([0, 1, 0]))
+    tensor(0.5000)
+    """
+    return _share(*_of_negatives(prediction, targets, threshold=threshold))
+
+
+# What they come to over several batches ---------------------------------------------------------------------------
+
+
+def is_count(metric: Any) -> bool:
+    """Whether a metric is a number of examples, so that those of several batches add up.
+
+    Examples
+    --------
+    >>> is_count(partial(true_positives, threshold=0.5)), is_count(precision)
+    (True, False)
+    """
+    return is_count(metric.func) if isinstance(metric, partial) else any(metric is count for count in _COUNTS)
+
+
+def counts_of(metric: Any) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """The function of the same arguments that gives the two counts whose ratio a metric is; None if it is no ratio.
+
+    Examples
+    --------
+    >>> counts_of(precision)(torch.tensor([1.2, -0.3, 2.0, 0.4]), torch.tensor([0, 1, 1, 1]))
+    (tensor(2), tensor(3))
+    """
+    if isinstance(metric, partial):
+        counts = counts_of(metric.func)
+        return None if counts is None else partial(counts, *metric.args, **metric.keywords)
+    return next((counts for ratio, counts in _COUNTS_OF if metric is ratio), None)
+
+
+class _Confusion(NamedTuple):
+    true_positives: Tensor
+    false_positives: Tensor
+    true_negatives: Tensor
+    false_negatives: Tensor
+
+
+def _confusion(prediction: Tensor, targets: Tensor, threshold: float) -> _Confusion:
+    said, is_so = _said(prediction, targets, threshold), is_yes(targets)
+    if prediction.isnan().any():
+        return _Confusion(*torch.full((4,), math.nan))  # nothing is predicted
+    return _Confusion((said & is_so).sum(), (said & ~is_so).sum(), (~said & ~is_so).sum(), (~said & is_so).sum())
+
+
+def _of_said(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
+    found = _confusion(prediction, targets, threshold)
+    return found.true_positives, found.true_positives + found.false_positives
+
+
+def _of_positives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
+    found = _confusion(prediction, targets, threshold)
+    return found.true_positives, found.true_positives + found.false_negatives
+
+
+def _of_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
+    found = _confusion(prediction, targets, threshold)
+    return found.true_negatives, found.true_negatives + found.false_positives
+
+
+def _share(part: Tensor, whole: Tensor) -> Tensor:
+    return part / whole  # of nothing, NaN
+
+
+def _said(prediction: Tensor, targets: Tensor, threshold: float) -> Tensor:
+    """Which examples are said to be of the second of two classes."""
+    check_tensors(prediction, targets)
+    prediction = without_axis_of_one(prediction, targets)
+    if prediction.shape == targets.shape:
+        return prediction > threshold
+    if not has_scores(prediction, targets):
+        raise MetricError(
+            "A metric of two classes takes a prediction in the shape of the targets, or of shape [batch, 2]; the "
+            f"prediction is {described(prediction)}, the targets are {described(targets)}."
+        )
+    if prediction.shape[1] > 2:
+        raise MetricError(
+            f"The prediction has {prediction.shape[1]} classes, and this metric is of two. Write e.g. "
+            f"loop.metric(torchmetrics.classification.MulticlassPrecision({prediction.shape[1]}))."
+        )
+    if threshold:
+        raise MetricError(
+            "Of two scores for each example the higher one counts, and there is no threshold. Leave it out, or let the "
+            "model predict one number for each example."
+        )
+    return prediction[:, 1] > prediction[:, 0]
+
+
+_COUNTS = (true_positives, false_positives, true_negatives, false_negatives)
+_COUNTS_OF = (
+    (precision, _of_said),
+    (recall, _of_positives),
+    (sensitivity, _of_positives),
+    (specificity, _of_negatives),
+)

@@ -1,0 +1,110 @@
+"""Accuracy of every usual shape, and among the k best."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from gradviz.errors import MetricError
+from gradviz.metrics import accuracy, top_k_accuracy
+
+
+@pytest.mark.parametrize(
+    ("prediction", "targets", "share"),
+    [
+        ([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], [1, 0, 0, 0], 3 / 4),
+        ([[0.1, 0.9, 0.0], [0.8, 0.1, 0.1], [0.2, 0.3, 0.5]], [[0, 1, 0], [1, 0, 0], [1, 0, 0]], 2 / 3),
+        ([[2.0], [1.0], [3.0]], [[1], [0], [0]], 1 / 3),
+        ([2.0, -1.0], [1, 0], 1),
+        ([[2.0], [-1.0]], [1, 1], 1 / 2),
+    ],
+)
+def test_accuracy_by_hand(prediction, targets, share):
+    value = accuracy(torch.tensor(prediction), torch.tensor(targets))
+    assert value.item() == pytest.approx(share)
+    assert value.dtype == torch.float32
+
+
+def test_accuracy_of_every_pixel():
+    scores, targets = torch.randn(2, 5, 3, 3), torch.randint(0, 5, (2, 3, 3))
+    assert accuracy(scores, targets) == (scores.argmax(1) == targets).float().mean()
+
+
+def test_accuracy_of_what_has_no_single_class_is_refused_and_of_nan_is_nan():
+    with pytest.raises(MetricError, match="one class for each example"):
+        accuracy(torch.randn(2, 3), torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    assert accuracy(torch.tensor([[math.nan, 1.0]]), torch.tensor([0])).isnan()
+
+
+def test_targets_that_are_no_classes_are_refused():
+    with pytest.raises(MetricError, match="neither class indices nor 0 and 1"):
+        accuracy(torch.tensor([0.3, 2.0]), torch.tensor([0.25, 1.75]))
+
+
+def test_shapes_that_cannot_be_compared_are_named():
+    with pytest.raises(MetricError, match=r"\(4, 3\) with targets of shape \(5,\)"):
+        accuracy(torch.zeros(4, 3), torch.zeros(5))
+
+
+@pytest.mark.case("axon-M2")
+@pytest.mark.parametrize(
+    ("prediction", "targets", "share"),
+    [
+        ([[1.0], [1.0], [1.0]], [[1], [0], [0]], 1 / 3),
+        ([[0, 1, 0], [1, 0, 0], [0, 0, 1]], [[0, 1, 0], [1, 0, 0], [0, 1, 0]], 2 / 3),
+        ([[0.0], [1.0]], [[1], [1]], 1 / 2),
+    ],
+)
+def test_accuracy_of_two_classes_and_of_one_hot_targets(prediction, targets, share):
+    assert accuracy(torch.tensor(prediction), torch.tensor(targets)).item() == pytest.approx(share)
+
+
+def test_accuracy_of_probabilities_has_a_threshold():
+    prediction, targets = torch.tensor([0.8, 0.4, 0.2]), torch.tensor([1, 0, 0])
+    assert accuracy(prediction, targets, threshold=0.5) == 1
+    assert accuracy(prediction, targets).item() == pytest.approx(1 / 3)
+
+
+@pytest.mark.case("axon-M5")
+@pytest.mark.parametrize(
+    ("prediction", "targets", "share"),
+    [
+        ([[0.1, 0.4, 0.3, 0.7, 0.1]], [[0, 1, 0, 0, 0]], 1.0),
+        ([[0.1, 0.4, 0.7]] * 2, [[0, 1, 0], [1, 0, 0]], 0.5),
+        ([[0.1, 0.4, 0.7]] * 2, [0, 2], 0.5),
+    ],
+)
+def test_the_class_is_among_the_two_best(prediction, targets, share):
+    assert top_k_accuracy(torch.tensor(prediction), torch.tensor(targets), k=2) == share
+
+
+def test_among_the_k_best_of_every_pixel_and_of_one_is_accuracy():
+    scores, targets = torch.randn(2, 5, 3, 3), torch.randint(0, 5, (2, 3, 3))
+    assert top_k_accuracy(scores, targets, k=1) == accuracy(scores, targets)
+    assert top_k_accuracy(scores, targets, k=5) == 1
+    assert top_k_accuracy(scores.fill_(math.nan), targets).isnan()
+
+
+@pytest.mark.parametrize(
+    ("prediction", "targets", "k", "words"),
+    [
+        (torch.zeros(4, 3), torch.zeros(4), 5, "has 3 classes, of which k=5 cannot be the first"),
+        (torch.zeros(4, 3), torch.zeros(4), 0, "k=0"),
+        (torch.zeros(4), torch.zeros(4), 1, r"prediction is a tensor of shape \(4,\), the targets are a tensor of"),
+        (torch.zeros(4, 3), torch.zeros(5), 1, r"targets are a tensor of shape \(5,\)"),
+        (torch.zeros(4, 3), torch.zeros(4, 3), 1, "neither one-hot nor shares"),
+        ((torch.zeros(4, 3),), torch.zeros(4), 1, "compares tensors; the prediction is a tuple"),
+    ],
+)
+def test_what_has_no_k_best_is_told_so(prediction, targets, k, words):
+    with pytest.raises(MetricError, match=words):
+        top_k_accuracy(prediction, targets, k=k)
+
+
+def test_accuracy_of_several_outputs_is_told_to_take_one():
+    with pytest.raises(
+        MetricError, match=r"prediction is a tuple.*lambda p, y: gv\.metrics\.accuracy\(p\[0\], y\[0\]\)"
+    ):
+        accuracy((torch.zeros(2, 3), torch.zeros(2)), torch.zeros(2))

@@ -1,0 +1,99 @@
+"""Right and wrong answers of two classes, counted, and the ratios of the counts."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+import gradviz as gv
+from gradviz.errors import MetricError
+from gradviz.metrics.yes_or_no import (
+    counts_of,
+    false_negatives,
+    false_positives,
+    is_count,
+    precision,
+    recall,
+    sensitivity,
+    specificity,
+    true_negatives,
+    true_positives,
+)
+
+COUNTS = (true_positives, false_positives, true_negatives, false_negatives)
+RATIOS = (precision, recall, sensitivity, specificity)
+
+
+@pytest.mark.case("axon-M3")
+def test_counts_by_hand():
+    targets = torch.tensor([1, 0, 1, 1, 0, 1, 0])
+    probabilities = torch.tensor([0.8, 0.6, 0.4, 0.2, 0.8, 0.2, 0.2])
+    assert [count(probabilities, targets, threshold=0.5).item() for count in COUNTS] == [1, 2, 1, 3]
+    assert [count(probabilities.logit(), targets).item() for count in COUNTS] == [1, 2, 1, 3]
+
+
+@pytest.mark.case("axon-M4")
+def test_ratios_by_hand():
+    targets, prediction = torch.tensor([0, 1, 1, 1]), torch.tensor([1, 0, 1, 1])
+    for ratio in (precision, recall, sensitivity):
+        assert ratio(prediction, targets).item() == pytest.approx(2 / 3)
+    assert specificity(prediction, targets) == 0
+    assert gv.metrics.mean_absolute_error(torch.tensor([[0, 1], [0, 0]]), torch.tensor([[1, 1], [1, 0]])) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("shape", "of_targets"), [((4,), (4,)), ((4, 1), (4,)), ((4, 1), (4, 1)), ((2, 2), (2, 2)), ((2, 1, 2), (2, 2))]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_every_entry_is_an_example_whatever_the_shape(shape, of_targets, dtype):
+    prediction = torch.tensor([1.0, -2.0, 0.5, 3.0]).reshape(shape)
+    targets = torch.tensor([1, 1, 0, 1]).reshape(of_targets).to(dtype)
+    assert true_positives(prediction, targets) == 2
+    assert false_positives(prediction > 0, targets) == 1
+    assert precision(prediction, targets).dtype == torch.float32
+
+
+def test_of_two_scores_the_higher_one_counts():
+    scores, targets = torch.tensor([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0]]), torch.tensor([1, 1, 0])
+    assert [count(scores, targets).item() for count in COUNTS] == [1, 1, 0, 1]
+    assert recall(scores, targets) == recall(scores[:, 1] - scores[:, 0], targets) == 0.5
+    with pytest.raises(MetricError, match="there is no threshold"):
+        recall(scores, targets, threshold=0.5)
+
+
+def test_of_nothing_there_is_no_ratio_and_of_nan_there_is_no_answer():
+    none, some = torch.tensor([-1.0, -1.0]), torch.tensor([-1.0, 1.0])
+    assert precision(none, torch.tensor([0, 1])).isnan()
+    assert recall(some, torch.tensor([0, 0])).isnan()
+    assert specificity(some, torch.tensor([1, 1])).isnan()
+    for metric in (*COUNTS, *RATIOS):
+        assert metric(torch.tensor([math.nan, 1.0]), torch.tensor([0, 1])).isnan()
+
+
+@pytest.mark.parametrize("metric", [*COUNTS, *RATIOS])
+@pytest.mark.parametrize(
+    ("prediction", "targets", "words"),
+    [
+        (torch.zeros(4), torch.zeros(5), r"prediction is a tensor of shape \(4,\), the targets are a tensor of shape"),
+        (torch.zeros(4), torch.zeros(4, 1), r"targets are a tensor of shape \(4, 1\)"),
+        (torch.zeros(4, 3), torch.zeros(4), r"has 3 classes.*torchmetrics\.classification\.MulticlassPrecision\(3\)"),
+        (torch.zeros(4), torch.tensor([0, 1, 2, 1]), "neither class indices nor 0 and 1"),
+        (torch.zeros(4), torch.tensor([-1, 1, 1, 1]), "neither class indices nor 0 and 1"),
+        ({"logits": torch.zeros(4)}, torch.zeros(4), "the prediction is a dict"),
+        (torch.zeros(()), torch.zeros(4), "the prediction is a tensor of shape"),
+    ],
+)
+def test_what_is_no_yes_or_no_is_told_so(metric, prediction, targets, words):
+    with pytest.raises(MetricError, match=words):
+        metric(prediction, targets)
+
+
+def test_a_partial_is_of_the_kind_of_its_function():
+    assert all(map(is_count, COUNTS))
+    assert not any(map(is_count, RATIOS))
+    assert counts_of(true_positives) is counts_of(len) is counts_of(partial(len)) is None
+    part, whole = counts_of(partial(precision, threshold=0.5))(torch.tensor([0.4, 0.8]), torch.tensor([1, 1]))
+    assert (part, whole) == (1, 1)
