@@ -10,8 +10,9 @@ from torch import nn
 from gradviz.errors import names_nearest_keyword
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.events import State
+from gradviz.loop.metrics.function_metric import LossMetric
 from gradviz.loop.metrics.measured import Measured
-from gradviz.loop.metrics.metric import Metric, complete, loss_metric
+from gradviz.loop.metrics.metric import Metric, complete
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.model_state import check_module
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
@@ -84,7 +85,7 @@ def loss_metrics(objective: Objective | None) -> list[Metric]:
     """The loss of an evaluation, if it has one; an objective in eval mode is not the loss that is trained by."""
     if objective is None:
         return []
-    return [loss_metric(objective, "loss" if isinstance(objective, WrappedLoss) else "objective")]
+    return [LossMetric(objective, "loss" if isinstance(objective, WrappedLoss) else "objective")]
 
 
 @names_nearest_keyword

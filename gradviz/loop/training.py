@@ -15,7 +15,8 @@ from gradviz.loop.data import Epochs, length
 from gradviz.loop.events import Control, Handlers, OnError, State, Warner
 from gradviz.loop.gate import Gate
 from gradviz.loop.interrupt import InterruptGuard
-from gradviz.loop.metrics.metric import Metric, floats, loss_metric, results, shown
+from gradviz.loop.metrics.function_metric import LossMetric
+from gradviz.loop.metrics.metric import Metric, floats, results, shown
 from gradviz.loop.validation import Validation
 from gradviz.recorder import Record, Recorder
 from gradviz.step.train_step import TrainStep
@@ -32,7 +33,8 @@ class Training:
         self._on_error = on_error
         self._warner = Warner()
         self.handlers = Handlers(on_error, self._warner)
-        self.metrics: dict[str, Metric] = {"loss": loss_metric(step.objective)}
+        self._loss = LossMetric(step.objective)
+        self.metrics: dict[str, Metric] = {"loss": self._loss}
         self.validation: Validation | None = None
         self._validated: dict[str, np.floating[Any]] = {}  # the newest results of this epoch
         self._has_means = False  # whether this epoch's are in the history
@@ -143,7 +145,7 @@ class Training:
             if run:
                 with self.guard.held():
                     state.metrics = results(self.metrics.values()) | self._validated
-                    nonfinite = self.metrics["loss"].running.nonfinite
+                    nonfinite = self._loss.running.nonfinite
                     self.history.end_epoch(state.epoch, run, floats(state.metrics), nonfinite)
                     self._has_means = True
         if not run:

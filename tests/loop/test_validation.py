@@ -101,6 +101,42 @@ def test_every_metric_keeps_its_accumulator_and_examples_weigh_the_same():
     assert state.metrics["validation_mean_absolute_error"] == pytest.approx(2.6)
 
 
+def test_ratios_functions_and_objects_are_carried_over_with_what_accumulates_them():
+    class Largest:
+        def reset(self) -> None:
+            self.value = -math.inf
+
+        def update(self, value: torch.Tensor | gv.Grad) -> None:
+            self.value = max(self.value, value.norm().item())
+
+        def compute(self) -> float:
+            return self.value
+
+    held_out = [(torch.ones(3, 1), torch.tensor([[1.0], [0.0], [0.0]])), (torch.ones(1, 1), torch.tensor([[1.0]]))]
+    loop = resting_loop(keep_gradients=True).metric("precision").metric("true_positives")
+    loop.metric(lambda p, y: y.mean(), "last", "last").metric(lambda loss: loss, "worst", "max", fields=["loss"])
+    loop.metric(lambda p, y: len(y), "product", lambda so_far, value, n: so_far * value)
+    loop.metric(Largest(), "largest", fields=["y_true"])
+    loop.metric(Largest(), "gradient norm", fields=["gradients"])
+    loop.metric(lambda i: i, "steps", lambda so_far, value, n: so_far + value, fields=["i"])
+    with pytest.warns(MetricWarning) as said:
+        state = loop.validate(held_out).run(TRAINING, epochs=2, display=None)
+    assert len(said) == 1
+    assert "leaves out 'gradient norm' (of gradients), 'steps' (of i):" in str(said[0].message)
+    found = {name.removeprefix("validation_"): value for name, value in state.metrics.items() if "validation_" in name}
+    assert found == pytest.approx(
+        {
+            "loss": 0.26,
+            "precision": 1 / 2,  # of all four examples: 1 of 3 and 1 of 1
+            "true_positives": 2,
+            "last": 1,
+            "worst": 0.36,
+            "product": 3,
+            "largest": 1,
+        }
+    )
+
+
 @pytest.mark.case("axon-T3")
 @pytest.mark.case("L23")
 def test_a_float64_model_has_float64_metrics_from_its_first_batch_to_its_last():

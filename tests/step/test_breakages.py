@@ -17,6 +17,7 @@ from gradviz.grad.algebra import Grad
 from gradviz.grad.modes import Eval
 from gradviz.loop import validation
 from gradviz.loop.metrics import metric
+from gradviz.loop.metrics.function_metric import LossMetric
 from gradviz.step import evaluation, gradients, objective, surrogate, train_step
 from gradviz.step.buffers import Buffers
 from gradviz.step.fixed_point import FixedPoint
@@ -294,7 +295,7 @@ OF_OBJECTIVES = {
         (of_objective.without_a_graph, "has no graph"),
     ),
     "called a validation loss": Breakage(
-        replaced(validation, "loss_metrics", lambda objective: [metric.loss_metric()]),
+        replaced(validation, "loss_metrics", lambda objective: [LossMetric()]),
         of_validation.test_an_objective_is_never_called_a_validation_loss,
     ),
     "three arguments accepted": Breakage(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 from gradviz.errors import MetricError, MetricWarning, described, names_nearest_keyword, nearest, warn
 from gradviz.loop.metrics.accumulators import Fold
+from gradviz.loop.metrics.function_metric import FunctionMetric
 from gradviz.loop.metrics.metric import Metric
+from gradviz.loop.metrics.object_metric import Accumulating, ObjectMetric
 from gradviz.metrics import METRICS
 
-RESERVED = ("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped")
-"""Names that the frames and evaluations have of their own."""
+RESERVED = (
+    *("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped"),
+    *("i", "y_true", "y_pred", "model_state", "optimizer_state", "loss_scale_state", "gradients"),
+)
+"""Names that the frames and evaluations have of their own, and those of the step state's fields."""
 
 VALIDATION = "validation_"
 """What the names of a validation's results begin with."""
@@ -29,42 +35,57 @@ class Measured:
     @names_nearest_keyword
     def metric(
         self,
-        fn_or_name: str | Callable[..., Any],
+        fn_or_name: str | Callable[..., Any] | Accumulating,
         name: str | None = None,
-        accumulate: str | Fold = "running_average",
+        accumulate: str | Fold | None = None,
         *,
         fields: Sequence[str] | None = None,
     ) -> Self:
         """Follow a metric of every batch, and what it comes to over the epoch, or over the data of an evaluation.
 
-        It is reported as a numpy scalar, in the wider of its values' dtype and float32, and summed in float64.
+        It is reported as a numpy scalar, in the wider of its values' dtype and float32, and accumulated in float64. It
+        sees what a step leaves behind: ``y_pred`` is what the model said before the update.
 
         Parameters
         ----------
-        fn_or_name : str or callable
-            ``"accuracy"``, ``"mean_absolute_error"``, or a function that returns one number. Accuracy takes scores of
-            each class, or the logits of two: above 0 means yes. Of probabilities write
-            ``lambda p, y: ((p > 0.5) == y.bool()).float().mean()``.
+        fn_or_name : str, callable or object
+            A name of `gradviz.metrics`: ``"accuracy"``, ``"top_k_accuracy"``, ``"precision"``, ``"recall"``,
+            ``"sensitivity"``, ``"specificity"``, ``"true_positives"``, ``"false_positives"``, ``"true_negatives"``,
+            ``"false_negatives"``, ``"mean_absolute_error"``, ``"mean_squared_error"``. They take logits; of
+            probabilities write ``functools.partial(gv.metrics.precision, threshold=0.5)``. Or a function that returns
+            one number. Or an object that accumulates by itself, with update, compute and reset, such as those of
+            torchmetrics: it stays as it is, the loop works with copies. Its `compute` over the epoch so far is called
+            at every iteration.
         name : str, optional
-            What it is called; by default as the function is.
-        accumulate : str or callable
-            ``"running_average"``: the mean, weighted by examples where the metric looks at predictions or targets.
-            ``"running_sum"``: the sum of the batches' values, as for counts. ``"last"``, ``"max"``, ``"min"``: one of
-            them. Or a function of what they have come to so far, to begin with the first value, the next value, and
-            the number of values before it: ``lambda so_far, value, n: 0.9 * so_far + 0.1 * value``. Values that are
-            not finite show at their own iteration, and are left out of all of these.
+            What it is called; by default as the function or the object's class is.
+        accumulate : str or callable, optional
+            ``"running_average"``, if not said otherwise: the mean, weighted by examples where the metric looks at
+            predictions or targets; of precision, recall and specificity that over all examples. ``"running_sum"``, if
+            not said otherwise for counts such as true_positives: the sum of the batches' values. ``"last"``, ``"max"``,
+            ``"min"``: one of them. Or a function of what they have come to so far, to begin with the first value, the
+            next value, and the number of values before it: ``lambda so_far, value, n: 0.9 * so_far + 0.1 * value``.
+            Values that are not finite show at their own iteration, and are left out of all of these.
         fields : list of str, optional
             Keys of the step state that are its arguments, by default ``["y_pred", "y_true"]``: torch's own order.
             Others are ``loss``, ``model_state``, ``optimizer_state``, ``loss_scale_state``, ``i``, and ``gradients``
             with ``keep_gradients=True``; an evaluation has y_pred, y_true, loss and model_state only.
 
+        Raises
+        ------
+        MetricError
+            If a name is unknown or taken, a function has no name to go by, or an object holds several metrics.
+
         Examples
         --------
-        >>> import gradviz as gv
+        >>> import torch, gradviz as gv
         >>> from torch import nn
-        >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
-        >>> loop.metric(lambda loss: loss.sqrt(), "root of the loss", fields=["loss"])
+        >>> loop = gv.trainer(nn.Linear(2, 1), "binary_cross_entropy", "sgd").metric("recall").metric("true_positives")
+        >>> loop.metric(lambda loss: loss.sqrt(), "worst", "max", fields=["loss"])
         Loop of Linear: 0 iterations, 0 epochs (idle)
+        >>> data = [(torch.ones(4, 2), torch.tensor([[1.0], [1.0], [0.0], [1.0]]))] * 2
+        >>> state = loop.run(data)
+        >>> float(state.metrics["true_positives"]) == 6 * float(state.metrics["recall"])
+        True
         """
         made = build_metric(fn_or_name, name, accumulate, fields)
         earlier = self._metrics.get(made.name)
@@ -76,14 +97,17 @@ class Measured:
 
 
 def build_metric(
-    metric: str | Callable[..., Any], name: str | None, accumulate: str | Fold, fields: Sequence[str] | None
+    metric: str | Callable[..., Any] | Accumulating,
+    name: str | None = None,
+    accumulate: str | Fold | None = None,
+    fields: Sequence[str] | None = None,
 ) -> Metric:
-    """A metric by name or function.
+    """A metric by name, from a function, or from an object that accumulates by itself.
 
     Raises
     ------
     MetricError
-        If the name or accumulator is unknown, or a function has no name to go by.
+        If the name or accumulator is unknown, a function has no name to go by, or an object is no single metric.
     TypeError
         If `fields` is a bare string.
     """
@@ -93,11 +117,26 @@ def build_metric(
         if metric not in METRICS:
             raise MetricError(f"No metric is called {metric!r}: {nearest(metric, METRICS)}")
         name, metric = name or metric, METRICS[metric]
-    if not callable(metric):
-        raise MetricError(f"A metric is a name or a function; got {described(metric)}.")
-    name = name or getattr(metric, "__name__", None)
+    accumulates_itself = isinstance(metric, Accumulating)
+    if not accumulates_itself and not callable(metric):
+        raise MetricError(
+            f"A metric is a name, a function, or an object with update, compute and reset; got {described(metric)}."
+        )
+    name = name or (type(metric).__name__ if accumulates_itself else _name_of(metric))
     if not name or name == "<lambda>":
         raise MetricError('The metric needs a name: loop.metric(function, "name").')
     if name in RESERVED or name.startswith(VALIDATION):
         raise MetricError(f"{name!r} is a name that loops and histories use themselves; give the metric another name.")
-    return Metric(name, metric, tuple(fields) if fields is not None else DEFAULT_FIELDS, accumulate)
+    chosen = DEFAULT_FIELDS if fields is None else fields
+    if not isinstance(metric, Accumulating):
+        return FunctionMetric(name, metric, chosen, accumulate)
+    if accumulate is not None:
+        raise MetricError(
+            f"The {type(metric).__name__} accumulates by itself; leave out accumulate={accumulate!r}. "
+            "For its batches alone, give a function of the batch instead of the object."
+        )
+    return ObjectMetric(name, metric, chosen)
+
+
+def _name_of(function: Any) -> str | None:
+    return _name_of(function.func) if isinstance(function, partial) else getattr(function, "__name__", None)

@@ -1,69 +1,110 @@
-"""One metric: a function of the step state, and what it comes to over an epoch."""
+"""What is followed over an epoch: `Metric`, and what several of them report."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gradviz.errors import MetricError, described, nearest
-from gradviz.loop.metrics.accumulators import Accumulator, Fold, maker
-from gradviz.loop.same import is_same_handler
-from gradviz.step.batch import Parts, batch_size
-from gradviz.step.objective import Objective
-from gradviz.step.shares import counted, counts_targets
+from gradviz.step.batch import Parts
 from gradviz.step.step_state import StepState
+
+Fields = Mapping[str, Any]
+"""What a step leaves behind, or that of one of its micro-batches."""
 
 _LARGEST = float(np.finfo(np.float32).max)
 _DTYPES: dict[str, type[np.float32 | np.float64]] = {"float32": np.float32, "float64": np.float64}
 
 
-@dataclass
-class Metric:
-    """One metric of a loop: a function, the fields of the step state it takes, and what it has come to.
+class Metric(ABC):
+    """One metric of a loop: the fields of the step state that it takes, and what it comes to.
 
-    `dtype` is what it is reported in: the wider of its values' own and float32, from the first batch on.
+    It sees the state that a step leaves behind, and so the prediction that was made before the update.
+
+    Attributes
+    ----------
+    name : str
+    fields : tuple of str
+        Keys of the step state.
+    dtype : numpy.float32 or numpy.float64
+        What it is reported in: the wider of its values' own and float32, from the first batch on.
     """
 
-    name: str
-    function: Callable[..., Any] | None  # None for a field itself
-    fields: tuple[str, ...]
-    accumulate: str | Fold = "running_average"
-    weigh: Callable[[StepState], float] | None = None
-    running: Accumulator = field(init=False)
-    dtype: type[np.float32 | np.float64] = field(init=False, default=np.float32)
+    def __init__(self, name: str, fields: Iterable[str]) -> None:
+        self.name = name
+        self.fields = tuple(fields)
+        self.dtype: type[np.float32 | np.float64] = np.float32
 
-    def __post_init__(self) -> None:
-        self._accumulator = maker(self.accumulate)
-        self.start()
+    def __call__(self, state: StepState) -> float:
+        """The batch's own value, which joins the others."""
+        missing = [name for name in self.fields if name not in state]
+        if missing:
+            is_training = "optimizer_state" in state
+            hint = " Pass keep_gradients=True to trainer." if "gradients" in missing and is_training else ""
+            raise MetricError(f"The metric {self.name!r} asks for {missing[0]!r}: {nearest(missing[0], state)}.{hint}")
+        with torch.no_grad():
+            return self._take(in_parts(state, self.fields))
 
+    @abstractmethod
+    def _take(self, parts: list[Fields]) -> float:
+        """The value of a batch, which joins the others; one that is of several parts that do not fit together, too."""
+
+    @abstractmethod
     def start(self) -> None:
         """Forget what came before: an epoch begins."""
-        self.running = self._accumulator()
 
-    def fresh(self) -> Metric:
+    def fresh(self) -> Self:
         """The same metric, of other data."""
-        return dataclasses.replace(self)
+        other = copy.copy(self)
+        other.dtype = np.float32
+        other.start()
+        return other
 
+    @abstractmethod
     def is_same(self, other: Metric) -> bool:
         """Whether `other` is this one defined once more, as when a notebook cell runs again."""
-        return self.fields == other.fields and all(
-            is_same_handler(mine, its)
-            for mine, its in ((self.function, other.function), (self.accumulate, other.accumulate))
-        )
+
+    # What it comes to --------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def value(self) -> np.floating[Any]:
+        """What it came to over the batches whose value is finite."""
+
+    @property
+    @abstractmethod
+    def complete(self) -> np.floating[Any]:
+        """What it came to over all batches, those whose value is not finite too."""
+
+    @property
+    @abstractmethod
+    def shown(self) -> np.floating[Any]:
+        """What it came to so far, or the latest batch's own value where that is not finite."""
+
+    # In a checkpoint ---------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def accumulated_by(self) -> str:
+        """What makes one of all values, in a word."""
+
+    @abstractmethod
+    def _so_far(self) -> dict[str, Any]:
+        """What the values have come to, in numbers, strings, tensors, lists and dicts."""
+
+    @abstractmethod
+    def _go_on_from(self, so_far: dict[str, Any]) -> None:
+        """Take up what the values had come to."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, so that an epoch can go on in its middle: plain numbers, strings and tensors."""
-        return {
-            "accumulate": self.accumulate if isinstance(self.accumulate, str) else "function",
-            "dtype": self.dtype.__name__,
-            "running": self.running.state_dict(),
-        }
+        """Where it stands in the middle of an epoch, in what torch.load reads by its safe default."""
+        return {"accumulated_by": self.accumulated_by, "dtype": self.dtype.__name__, "so_far": self._so_far()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there.
@@ -73,69 +114,35 @@ class Metric:
         MetricError
             If it was accumulated otherwise; nothing is loaded then.
         """
-        mine = self.state_dict()["accumulate"]
-        if state["accumulate"] != mine:
+        if state["accumulated_by"] != self.accumulated_by:
             raise MetricError(
-                f"The metric {self.name!r} is accumulated by {mine!r} here, and by {state['accumulate']!r} in what was "
-                "saved. Give the loop the metric that was saved."
+                f"The metric {self.name!r} is accumulated by {self.accumulated_by!r} here, and by "
+                f"{state['accumulated_by']!r} in what was saved. Give the loop the metric that was saved."
             )
+        self._go_on_from(state["so_far"])
         self.dtype = _DTYPES[state["dtype"]]
-        self.running.load_state_dict(state["running"])
 
-    @property
-    def value(self) -> np.floating[Any]:
-        """What it came to over the batches whose value is finite."""
-        return self._reported(self.running.value)
+    # For the kinds of it -----------------------------------------------------------------------------------------
 
-    @property
-    def complete(self) -> np.floating[Any]:
-        """What it came to over all batches, those whose value is not finite too."""
-        return self._reported(self.running.complete)
-
-    @property
-    def shown(self) -> np.floating[Any]:
-        """What it came to so far, or the latest batch's own value where that is not finite."""
-        return self._reported(self.running.shown)
-
-    def __call__(self, state: StepState) -> float:
-        """The batch's own value, which joins the others."""
-        missing = [name for name in self.fields if name not in state]
-        if missing:
-            is_training = "optimizer_state" in state
-            hint = " Pass keep_gradients=True to trainer." if "gradients" in missing and is_training else ""
-            raise MetricError(f"The metric {self.name!r} asks for {missing[0]!r}: {nearest(missing[0], state)}.{hint}")
-        fields = [state[name] for name in self.fields]
-        n_parts = 0 if self.function is None else next((len(value) for value in fields if isinstance(value, Parts)), 0)
-        if not n_parts:
-            number = self._number(fields)
-            self.running.add(number, self.weight(state))
-            return number
-        # Micro-batches that do not fit together: one by one, and together as over an epoch.
-        batch = self._accumulator()
-        for place in range(n_parts):
-            part = [value[place] if isinstance(value, Parts) else value for value in fields]
-            number = self._number(part)
-            for running in (batch, self.running):
-                running.add(number, batch_size(*part))
-        return batch.complete
-
-    def _number(self, fields: Sequence[Any]) -> float:
-        value = fields[0] if self.function is None else self._called(self.function, fields)
+    def _number(self, value: Any, hint: str = "") -> float:
+        """A value as a number; one of float64 makes the reports float64."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise MetricError(
+                f"The metric {self.name!r} returned {described(value)}; one number is wanted.{hint}"
+            ) from None
         if _is_float64(value):
             self.dtype = np.float64
-        try:
-            return float(value)
-        except (TypeError, ValueError, RuntimeError):
-            raise MetricError(f"The metric {self.name!r} returned {described(value)}; one number is wanted.") from None
+        return number
 
-    def _called(self, function: Callable[..., Any], fields: Sequence[Any]) -> Any:
-        with torch.no_grad():
-            try:
-                return function(*fields)
-            except TypeError as error:
-                given = ", ".join(self.fields)
-                error.add_note(f'It was given {given}; for others write .metric(..., fields=["gradients"]).')
-                raise
+    def _called(self, function: Callable[..., Any], part: Fields) -> Any:
+        try:
+            return function(*[part[name] for name in self.fields])
+        except TypeError as error:
+            given = ", ".join(self.fields)
+            error.add_note(f'It was given {given}; for others write .metric(..., fields=["gradients"]).')
+            raise
 
     def _reported(self, number: float) -> np.floating[Any]:
         if not abs(number) > _LARGEST:
@@ -143,24 +150,22 @@ class Metric:
         with np.errstate(over="ignore"):  # a sum beyond float32 is infinite there, as it is to torch
             return self.dtype(number)
 
-    def weight(self, state: StepState) -> float:
-        """Number of examples, where the metric looks at predictions or targets; 1 otherwise."""
-        if self.weigh is not None:
-            return self.weigh(state)
-        return batch_size(state["y_pred"], state["y_true"]) if {"y_true", "y_pred"} & set(self.fields) else 1
 
+def in_parts(state: Fields, names: Iterable[str]) -> list[Fields]:
+    """The fields of each micro-batch, where those that are named do not fit together; all as they are otherwise.
 
-def loss_metric(objective: Objective | None = None, name: str = "loss") -> Metric:
-    """The batch's own loss, weighted by what counts in it; "loss" is the name every loop has it under."""
-    by_targets = counts_targets(objective)
-
-    def weigh(state: StepState) -> float:
-        prediction, targets = state["y_pred"], state["y_true"]
-        if by_targets or isinstance(targets, Parts):
-            return counted(objective, prediction, targets)
-        return batch_size(prediction, targets)
-
-    return Metric(name, None, ("loss",), weigh=weigh)
+    Examples
+    --------
+    >>> in_parts({"y_pred": Parts([1, 2]), "loss": 3}, ["y_pred"])
+    [{'y_pred': 1, 'loss': 3}, {'y_pred': 2, 'loss': 3}]
+    """
+    n_parts = next((len(state[name]) for name in names if isinstance(state[name], Parts)), None)
+    if n_parts is None:
+        return [state]
+    return [
+        {name: value[place] if isinstance(value, Parts) else value for name, value in state.items()}
+        for place in range(n_parts)
+    ]
 
 
 def shown(metrics: Iterable[Metric]) -> dict[str, np.floating[Any]]:

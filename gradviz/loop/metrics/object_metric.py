@@ -1,0 +1,187 @@
+"""An object that accumulates by itself, as those of torchmetrics do: by update, compute and reset."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gradviz.errors import MetricError
+from gradviz.loop.metrics.metric import Fields, Metric
+from gradviz.step.batch import tensors_of
+
+_HINT = (
+    ' Give the object what makes compute() return one number, such as average="macro", or follow one metric at a time.'
+)
+
+
+@runtime_checkable
+class Accumulating(Protocol):
+    """What is asked of such an object; torchmetrics need not be installed."""
+
+    def update(self, *arguments: Any) -> Any:
+        """Take in a batch."""
+
+    def compute(self) -> Any:
+        """What the batches since the last reset come to."""
+
+    def reset(self) -> Any:
+        """Forget them."""
+
+
+@runtime_checkable
+class _Stateful(Protocol):
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any: ...
+
+
+class ObjectMetric(Metric):
+    """A metric that accumulates by itself.
+
+    What an epoch comes to is the object's own `compute`, of batches that are not finite too. It stays as it was given:
+    of two copies, which go where the prediction is, one sees the whole epoch and the other each batch alone.
+
+    Raises
+    ------
+    MetricError
+        If it is a class, or holds several metrics, or cannot be copied.
+    """
+
+    def __init__(self, name: str, of: Accumulating, fields: Iterable[str]) -> None:
+        super().__init__(name, fields)
+        _check(of)
+        self._of = of
+        self.start()
+
+    def start(self) -> None:
+        """Forget what came before: an epoch begins."""
+        self._epoch, self._batch = _copied(self._of), _copied(self._of)
+        self._device: torch.device | None = None
+        self._own = math.nan
+        self._so_far_value: float | None = math.nan  # None where it is not computed yet
+
+    def is_same(self, other: Metric) -> bool:
+        """Whether `other` has an object of the same class and options."""
+        return (
+            isinstance(other, ObjectMetric)
+            and self.fields == other.fields
+            and type(self._of) is type(other._of)
+            and _options(self._of) == _options(other._of)
+        )
+
+    def _take(self, parts: list[Fields]) -> float:
+        self._own = self._so_far_value = math.nan
+        self._batch.reset()
+        for part in parts:
+            self._move(part)
+            for each in (self._batch, self._epoch):  # what the first refuses never reaches the second
+                self._called(each.update, part)
+        try:
+            self._own = self._number(self._batch.compute(), _HINT)
+            self._so_far_value = None
+        except MetricError:
+            raise
+        except ValueError:  # of one example alone there may be no value, as of R2Score
+            self._so_far_value = self._number(self._epoch.compute(), _HINT)
+        return self._own
+
+    def _move(self, part: Fields) -> None:
+        device = next((leaf.device for leaf in tensors_of(*[part[name] for name in self.fields])), None)
+        if device is not None and device != self._device:
+            self._device = device
+            for each in (self._batch, self._epoch):
+                if hasattr(each, "to"):
+                    each.to(device)
+
+    @property
+    def value(self) -> np.floating[Any]:
+        """What the object makes of the epoch so far; NaN without a batch."""
+        if self._so_far_value is None:
+            self._so_far_value = self._number(self._epoch.compute(), _HINT)
+        return self._reported(self._so_far_value)
+
+    @property
+    def complete(self) -> np.floating[Any]:
+        """The same."""
+        return self.value
+
+    @property
+    def shown(self) -> np.floating[Any]:
+        """The same, or the latest batch's own value where that is not finite."""
+        return self.value if math.isfinite(self._own) else self._reported(self._own)
+
+    @property
+    def accumulated_by(self) -> str:
+        """The name of the object's class."""
+        return type(self._of).__name__
+
+    def _so_far(self) -> dict[str, Any]:
+        return {"own": self._own, "value": float(self.value), "object": _kept(self._epoch)}
+
+    def _go_on_from(self, so_far: dict[str, Any]) -> None:
+        self.start()
+        _give_back(self._epoch, so_far["object"])
+        self._own, self._so_far_value = so_far["own"], so_far["value"]
+
+
+def _check(of: Accumulating) -> None:
+    name = of.__name__ if isinstance(of, type) else type(of).__name__
+    if isinstance(of, type):
+        raise MetricError(f"{name} is a class; write loop.metric({name}(...)).")
+    if hasattr(of, "items"):
+        raise MetricError(
+            f"A {name} holds several metrics. Give the loop one at a time: "
+            "for name, each in collection.items(): loop.metric(each, name)"
+        )
+
+
+def _copied(of: Accumulating) -> Accumulating:
+    """A copy without memory, whose whole memory is in its state_dict."""
+    try:
+        copied = copy.deepcopy(of)
+    except Exception as error:
+        raise MetricError(
+            f"The {type(of).__name__} cannot be copied ({type(error).__name__}: {error}); a loop needs copies of a "
+            "metric, new ones for each epoch. Follow a function instead."
+        ) from error
+    copied.reset()
+    for module in copied.modules() if isinstance(copied, nn.Module) else ():
+        make_persistent = getattr(module, "persistent", None)
+        if callable(make_persistent):
+            make_persistent(True)
+    return copied
+
+
+def _kept(of: Accumulating) -> dict[str, Any]:
+    """What an object remembers: its state_dict, or its attributes that are numbers, strings and tensors."""
+    if isinstance(of, _Stateful):
+        return copy.deepcopy(dict(of.state_dict()))
+    return copy.deepcopy({name: value for name, value in vars(of).items() if _is_plain(value)})
+
+
+def _give_back(of: Accumulating, kept: dict[str, Any]) -> None:
+    kept = copy.deepcopy(kept)  # or later batches are added to what was loaded
+    if isinstance(of, _Stateful):
+        of.load_state_dict(kept)
+    else:
+        vars(of).update(kept)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str | int) and _is_plain(each) for key, each in value.items())
+    return value is None or isinstance(value, bool | int | float | str | Tensor)
+
+
+def _options(of: Accumulating) -> dict[str, Any]:
+    """What it was made with, as far as that can be compared."""
+    plain = (bool, int, float, str, type(None))
+    return {name: value for name, value in vars(of).items() if not name.startswith("_") and isinstance(value, plain)}
