@@ -19,6 +19,7 @@ E0210 LossScaleError             an unknown loss scale, or one that gave back so
 E0211 FreezeError                a freeze or unfreeze that names no parameter of the model
 E0212 StateTypeError             a leaf of the step state changed its dtype, shape or structure (``strict=True``)
 E0213 ScheduleError              a learning rate schedule that is none, or of another optimizer
+E0214 CheckpointError            no checkpoint, or one of another model, optimizer or loss scale
 E0215 LoopError                  something asked of a loop that it cannot do now: a run while one is under way
 E0303 NotAModelError             Grad[...] of something that is no model
 E0901 NoSuchFieldError           a field that a step state or a gradient does not have
@@ -33,6 +34,7 @@ W0203 MetricWarning              a metric took the place of another of its name
 W0204 HandlerWarning             a handler or metric failed under ``on_error="warn"``
 W0205 LossScaleWarning           steps are skipped in a row, and the loss scale falls no further
 W0206 ScheduleWarning            a learning rate that was reduced has been set anew
+W0207 CheckpointWarning          a checkpoint could not be written, or not all of it read
 W1101 UnusedParameterWarning     a parameter was never reached
 ===== ========================== ===============================================================================
 """
@@ -138,6 +140,12 @@ class ScheduleError(GradvizError, ValueError):
     code = "E0213"
 
 
+class CheckpointError(GradvizError, ValueError):
+    """A file that is no checkpoint, or one of another model, optimizer or loss scale; a folder that cannot be one."""
+
+    code = "E0214"
+
+
 class LoopError(GradvizError, RuntimeError):
     """Something asked of a loop that it cannot do now, such as a run while another one is under way."""
 
@@ -227,6 +235,12 @@ class ScheduleWarning(GradvizWarning):
     """A learning rate that ``reduce_lr_on_plateau`` had reduced has been set anew by something else."""
 
     code = "W0206"
+
+
+class CheckpointWarning(GradvizWarning):
+    """A checkpoint could not be written, or is damaged, or holds what the loop has no place for."""
+
+    code = "W0207"
 
 
 class UnusedParameterWarning(GradvizWarning):

@@ -147,7 +147,7 @@ class Differentiator:
                 forward.check(output)
                 come.add(batch, loss, output.prediction, share)
             forward.settle(output)
-        kind, parameters = self._in_optimizer(found.kind), self._masters.of_all(found.parameters)
+        kind, parameters = self.in_optimizer(found.kind), self._masters.of_all(found.parameters)
         taken, scale_state, is_finite = self._unscaled(come.gradients.total(), scale_state, kind, parameters)
         losses, seen = come.losses, come.seen
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
@@ -166,7 +166,7 @@ class Differentiator:
             )
         return scaled
 
-    def _in_optimizer(self, kind: Kind) -> Kind:
+    def in_optimizer(self, kind: Kind) -> Kind:
         """The kind of gradients that are float32 where the optimizer works on float32 copies."""
         if not self._masters:
             return kind

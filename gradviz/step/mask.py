@@ -6,6 +6,7 @@ seen at the next step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -67,7 +68,7 @@ class Mask:
         if stillness.changes() == self._stillness and (found.kind is self._kind or self._is_as_before(found)):
             self._kind = found.kind
             return False
-        is_first, parameters = self._kind is None, found.leaves.parameters
+        is_first, parameters = not self._trained, found.leaves.parameters
         trained = {name: p.requires_grad for name, p in parameters.items()}
         still = stillness.held_still(self._model)
         if is_first:
@@ -93,6 +94,26 @@ class Mask:
         changes = tuple(self._frozen), tuple(self._unfrozen)
         self._frozen, self._unfrozen = [], []
         return changes
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was trained and what was held still at the last look, by name and path."""
+        return {
+            "trained": dict(self._trained),
+            "still": [path for path, m in stillness.by_path(self._model) if m in self._still],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have looked then: what has been frozen since shows at the next look, and nothing else does.
+
+        It comes before the flags themselves.
+        """
+        leaves = leaves_of(self._model)
+        if not self._trained:
+            self._frozen_at_first = leaves.trainable()[0].frozen
+        self._kind, self._parameters = None, dict(leaves.parameters)
+        self._trained = dict(state["trained"])
+        self._still = {module for path, module in stillness.by_path(self._model) if path in state["still"]}
+        self._frozen, self._unfrozen = [], []
 
     @property
     def holds_still(self) -> bool:

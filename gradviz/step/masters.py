@@ -151,6 +151,17 @@ class Masters:
                 copy.master.copy_(torch.where(same, copy.master, p))
             self._copies[p] = copy._replace(left_at=left_at)
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """The masters by the names of their parameters."""
+        return {copy.name: copy.master.detach() for copy in self._copies.values()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the masters of parameters that have been written back to what they were."""
+        with torch.no_grad():
+            for p, copy in list(self._copies.items()):
+                copy.master.copy_(state[copy.name])
+                self._copies[p] = copy._replace(left_at=_left_at(p))
+
     def hand_down(self) -> None:
         """Round the masters that had a gradient into their parameters, after a step; others stay as they are."""
         copies = {p: copy for p, copy in self._copies.items() if copy.master.grad is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ class RandomStream(contextlib.AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         if self._states is None:
-            self._devices = sorted({p.device.index for p in self._model.parameters() if p.device.type == "cuda"})
+            self._devices = self._devices_now()
         self._outside = torch.random.fork_rng(devices=self._devices)
         self._outside.__enter__()
         for place, generator in enumerate(self._generators()):
@@ -45,6 +46,20 @@ class RandomStream(contextlib.AbstractContextManager[None]):
         self._states = [generator.get_state() for generator in self._generators()]
         self._outside.__exit__(*error)
         self._outside = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far it is: the states of the CPU's generator and those of the GPUs; None before its first time."""
+        return {"states": self._states}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; a GPU that was not there then begins with the seed."""
+        self._states, self._devices = None, self._devices_now()
+        if state["states"] is not None:
+            fresh = [generator.clone_state().manual_seed(self._seed).get_state() for generator in self._generators()]
+            self._states = [*state["states"], *fresh[len(state["states"]) :]][: len(fresh)]
+
+    def _devices_now(self) -> list[int]:
+        return sorted({p.device.index for p in self._model.parameters() if p.device.type == "cuda"})
 
     def _generators(self) -> list[torch.Generator]:
         return [torch.default_generator, *(torch.cuda.default_generators[device] for device in self._devices)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from gradviz.errors import LossScaleWarning, warn
@@ -38,3 +41,11 @@ class Skips:
             "once)",
             LossScaleWarning,
         )
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many in a row there are, and whether the word was said."""
+        return {"in_a_row": self._in_a_row, "said": self._said}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self._in_a_row, self._said = state["in_a_row"], state["said"]

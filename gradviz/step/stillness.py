@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import nn
 
+from gradviz.grad.leaves import walk
+
 STILL, WITH_PARAMETERS, MOVING = "still", "still with its parameters", "moving"
 """Buffers that are to be still; to be so for as long as the module's own parameters are frozen; or to move although
 they are."""
@@ -71,6 +73,15 @@ def is_frozen(module: nn.Module, *, recurse: bool = True) -> bool:
     return bool(parameters) and not any(p.requires_grad for p in parameters)
 
 
+def by_path(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Each module inside once, with its path; where a wrapper has the path of what is inside, that one."""
+    seen: set[int] = set()
+    for path, child in dict(walk(module)).items():
+        if id(child) not in seen:
+            seen.add(id(child))
+            yield path, child
+
+
 class TrainingMode(contextlib.AbstractContextManager["TrainingMode"]):
     """A module in train mode for a while, and every flag back as it was afterwards, on errors too.
 
@@ -110,3 +121,10 @@ class TrainingMode(contextlib.AbstractContextManager["TrainingMode"]):
     def is_off(self) -> bool:
         """Whether somebody has put the module into eval mode, or all of it into train mode."""
         return not (self._module.training or self._module in self._still) or any(c.training for c in self._still)
+
+    def kept(self) -> list[nn.Module]:
+        """Parts that somebody has put into eval mode, before or since, and that are not so for being frozen."""
+        if not self._module.training:
+            return self._kept
+        frozen = {child for child in self._still if child not in self._kept}
+        return [child for child in self._module.modules() if not (child.training or child in frozen)]

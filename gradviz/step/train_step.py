@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from gradviz.errors import LossError, OptimizerError, StateTypeError, names_near
 from gradviz.grad.algebra import Grad
 from gradviz.grad.autodiff import outside_inference_mode
 from gradviz.grad.leaves import Leaves, leaves_of
+from gradviz.step import saved
 from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves, tensors_of
 from gradviz.step.clip import as_clip
 from gradviz.step.evaluation import Differentiator, Evaluation
@@ -99,7 +100,7 @@ class TrainStep:
         self.report = Report()
         self._clip = as_clip(clip)
         self._strict = _flag("strict", strict)
-        self._stream = None if seed is None else RandomStream(model, seed)
+        self.stream = None if seed is None else RandomStream(model, seed)
         self.precision = Precision(as_policy(policy), model)
         with self.precision.converted() as before_rounding:
             parameters = self.model_state.parameters
@@ -107,22 +108,22 @@ class TrainStep:
             # All parameters from the start: one that is unfrozen later trains on without a new optimizer.
             own = [p for p in parameters.values() if self.masters.of(p) is not p]
             self.optimizer = build_optimizer(optimizer, self.masters.optimized, own=own)
-            self._evaluate = Differentiator(
+            self.evaluate = Differentiator(
                 objective, self.precision, self.masters, self.loss_scale, keeps=keep_gradients or accumulate > 1
             )
             self._needs_closure = needs_closure(self.optimizer)
-            if self._needs_closure and self._evaluate.may_skip:
+            if self._needs_closure and self.evaluate.may_skip:
                 raise OptimizerError(
                     f"{type(self.optimizer).__name__} evaluates the loss several times in a step, which a loss scale "
                     'that skips steps cannot undo. Write loss_scale="identity", or take another optimizer.'
                 )
-        self._mask = Mask(model, self.masters, self.optimizer)
+        self.mask = Mask(model, self.masters, self.optimizer)
         self.cast = InputCast(asked_for=self.precision.casts)
-        self._train: TrainingMode | None = None
+        self.mode: TrainingMode | None = None
         self._expected: FixedPoint | None = None
         self._unreached: frozenset[str] = frozenset()  # by any step so far
-        self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, {})
-        self._skips = Skips(self.loss_scale)
+        self.optimizer_state = OptimizerState(self.optimizer, self.optimized_by_name, {})
+        self.skips = Skips(self.loss_scale)
 
     # Before the first step -------------------------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ class TrainStep:
             try:
                 return self._try_out(group)
             except ReentrantCheckpoint:
-                self._evaluate.taker.reentrant = True
+                self.evaluate.taker.reentrant = True
                 return self._try_out(group)
         except Exception as error:
             error.add_note(f"In a trial step, before anything moved, on a batch of {in_words(group[0])}.{_hint(group)}")
@@ -158,7 +159,7 @@ class TrainStep:
     def _try_out(self, group: list[Batch]) -> StepState:
         loss_modules = self.objective.modules if isinstance(self.objective, WrappedLoss) else []
         found = Found.of(self.model)
-        self._mask.look(found)
+        self.mask.look(found)
         # DDP wants every process in every pass that it sees; what it wraps gives the same types.
         inside = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
         with (
@@ -169,7 +170,7 @@ class TrainStep:
             self._in_training_mode(),
             without_hooks(found.parameters),
         ):
-            tried = self._evaluate(group, self.loss_scale.init(), found, ModelState(inside), is_trial=True)
+            tried = self.evaluate(group, self.loss_scale.init(), found, ModelState(inside), is_trial=True)
             gradient = tried.gradient
             if len(gradient.unused) == len(gradient):
                 raise LossError("The loss reaches none of the trainable parameters.")
@@ -177,14 +178,14 @@ class TrainStep:
                 self._clip(gradient)
             reached = zip(self.masters.of_all(found.parameters), gradient.given.values(), strict=True)
             learned = template(self.optimizer, [p for p, given in reached if given is not None])
-        self._optimizer_state = OptimizerState(self.optimizer, self._optimized_by_name, learned)
+        self.optimizer_state = OptimizerState(self.optimizer, self.optimized_by_name, learned)
         state = StepState(
             i=torch.tensor(0),
             y_true=map_leaves(zeros, joined([batch.targets for batch in group])),
             y_pred=map_leaves(zeros, tried.prediction),
             loss=zeros(tried.loss),
             model_state=self.model_state,
-            optimizer_state=self._optimizer_state,
+            optimizer_state=self.optimizer_state,
             loss_scale_state=self.loss_scale.init(),
         )
         if self.keep_gradients:
@@ -216,7 +217,7 @@ class TrainStep:
         is_new_mask = self._follow(found)
         scale_state, iteration = state["loss_scale_state"], state["i"].item()
         used = scale_used(self.loss_scale, scale_state)
-        with outside_inference_mode(), self._stream or _NOTHING:
+        with outside_inference_mode(), self.stream or _NOTHING:
             take = self._minimize if self._needs_closure else self._descend
             try:
                 tried = take(group, scale_state, iteration, found)
@@ -225,9 +226,9 @@ class TrainStep:
                 raise
         if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
             drop_gradients(self.masters.of_all(found.parameters))
-        self._optimizer_state.settle()
-        self.report = Report(used, not tried.is_finite, *self._mask.changes())
-        self._skips.watch(tried, used, iteration)
+        self.optimizer_state.settle()
+        self.report = Report(used, not tried.is_finite, *self.mask.changes())
+        self.skips.watch(tried, used, iteration)
         new = self._following(state, group, tried)
         # A parameter that is reached for the first time has its moments from now on.
         unused = tried.unused
@@ -243,9 +244,9 @@ class TrainStep:
         """Take in what was done to the model since the step before; whether that changed what is trained."""
         if not found.parameters:
             check_trainable(self.model)
-        is_new_mask = self._mask.look(found)
-        if self._train is not None and (is_new_mask or self._train.is_off()):
-            self._train.set()  # a handler that validates may have set the flags of the whole model
+        is_new_mask = self.mask.look(found)
+        if self.mode is not None and (is_new_mask or self.mode.is_off()):
+            self.mode.set()  # a handler that validates may have set the flags of the whole model
         if is_new_mask:
             self.masters.check(found.leaves.parameters)
         self.masters.refresh()
@@ -260,7 +261,7 @@ class TrainStep:
             y_pred=tried.prediction,
             loss=tried.loss,
             model_state=self.model_state,
-            optimizer_state=self._optimizer_state,
+            optimizer_state=self.optimizer_state,
             loss_scale_state=tried.loss_scale_state,
         )
         if self.keep_gradients:
@@ -270,7 +271,7 @@ class TrainStep:
     def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
         with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode():
-            tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
+            tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
         self.masters.refresh()  # a forward pass may write into parameters, to hold their norm say
         self._show(tried)
         if tried.is_finite:
@@ -290,7 +291,7 @@ class TrainStep:
         def closure() -> Tensor:
             self.masters.hand_down()
             with torch.enable_grad(), self._in_training_mode():
-                tried = self._evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
+                tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
             self._hand_over(tried)
             if not first:
                 first.append(tried)
@@ -337,15 +338,15 @@ class TrainStep:
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """Train mode for many steps: set once, and anew when something is frozen or unfrozen between them."""
-        with TrainingMode(self.model) as self._train:
+        with TrainingMode(self.model) as self.mode:
             try:
                 yield
             finally:
-                self._train = None
+                self.mode = None
 
     def _in_training_mode(self) -> contextlib.AbstractContextManager[Any]:
         # A loop sets the flags once for the whole run; a step on its own sets them for itself, where there are any.
-        as_it_should = self._train is not None or (self.model.training and not self._mask.holds_still)
+        as_it_should = self.mode is not None or (self.model.training and not self.mask.holds_still)
         return _NOTHING if as_it_should else TrainingMode(self.model)
 
     def optimized(self, leaves: Leaves | None = None) -> frozenset[str]:
@@ -353,10 +354,51 @@ class TrainStep:
 
         The same object for as long as nothing about it changes. Who knows the model's leaves spares it a look.
         """
-        return self._mask.optimized(leaves_of(self.model) if leaves is None else leaves)
+        return self.mask.optimized(leaves_of(self.model) if leaves is None else leaves)
 
-    def _optimized_by_name(self) -> dict[str, Tensor]:
+    def optimized_by_name(self) -> dict[str, Tensor]:
+        """What the optimizer works on, by the name of its parameter: that, or its float32 copy."""
         return {name: self.masters.of(p) for name, p in self.model_state.parameters.items()}
+
+    # What is saved ----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a step needs to go on to the bit, but for the state that it is given and the process's streams.
+
+        Returns
+        -------
+        dict
+            ``"model"`` as `model.load_state_dict` takes it, without the prefixes of wrappers, and ``"optimizer"`` as
+            that of the optimizer; the float32 copies of 16-bit parameters, buffers that are not persistent, what is
+            frozen, the step's own random stream. Live tensors, and plain values but for what a module gives as its
+            extra state, or an optimizer of your own keeps.
+
+        Raises
+        ------
+        CheckpointError
+            If FSDP spreads the parameters over processes.
+
+        Examples
+        --------
+        >>> step = train_step(nn.Linear(1, 1), "mean_squared_error", "adam")
+        >>> saved = step.state_dict()
+        >>> list(saved["model"]), saved["trainable"]
+        (['weight', 'bias'], {'weight': True, 'bias': True})
+        """
+        return saved.state_of(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave: parameters and buffers in place, what is frozen, the optimizer.
+
+        Raises
+        ------
+        CheckpointError
+            Before anything has moved, if it is of another model, optimizer or loss scale.
+        """
+        saved.check(self, state)
+        saved.load(self, state)
+        self.optimizer_state = OptimizerState(self.optimizer, self.optimized_by_name, {})
+        self.expect_anew()
 
     def _hold(self, state: StepState, tried: Evaluation) -> None:
         """Take a state as what the next ones are held against, its batch by the first micro-batch."""

@@ -404,7 +404,7 @@ def test_an_error_in_a_step_leaves_the_buffers_as_they_were(wrong):
     state = step(good, step.init(good))
     before = {name: value.clone() for name, value in model[1].named_buffers()}
     if wrong == "raises":
-        step.objective = step._evaluate._objective = fails_late
+        step.objective = step.evaluate._objective = fails_late
     bad = good[0], torch.full((8, 1), 7.0) if wrong == "returns only the loss" else good[1].double()
     with pytest.raises((ArithmeticError, LossError, StateTypeError)):
         step(bad, state)
