@@ -193,6 +193,18 @@ class History:
                 raise HistoryError(f"No means of epoch {epoch} are kept; end_epoch comes first.")
             record.update(values)
 
+    def cut(self, iteration: int, epoch: int) -> None:
+        """Take out what was recorded from an iteration and an epoch on: a run goes on there once more."""
+        with self._lock:
+            self._rows.cut(iteration)
+            self._epochs = [record for record in self._epochs if record["epoch"] < epoch]
+            self._epoch_starts = [start for start in self._epoch_starts[: epoch + 1] if start < iteration]
+            self._events = [event for event in self._events if event[0] < iteration]
+            self._frames.clear()
+            self._overview, self._seen = Overview(), 0
+            self.progress.iteration, self.progress.epoch = iteration, epoch
+        self.notify(final=True)
+
     def add_events(self, iteration: int, event: str, parameters: Iterable[str]) -> None:
         """Write down what happened to parameters: "frozen" or "unfrozen"."""
         if event not in EVENTS:

@@ -75,7 +75,7 @@ class RowStore:
         skipped: bool = False,
     ) -> None:
         """Copy one iteration to the end."""
-        chunk = self._chunks[-1] if self._chunks and self._in_chunk < CHUNK else None
+        chunk = self._chunks[-1] if self._chunks and self._in_chunk < len(self._chunks[-1]) else None
         if chunk is None or len(states) != chunk.states.shape[1] or not metrics.keys() <= chunk.metrics.keys():
             chunk = self._open(len(states), metrics)
         at = self._in_chunk
@@ -87,6 +87,13 @@ class RowStore:
             chunk.metrics[name][at] = value
         self._in_chunk += 1
         self._length += 1
+
+    def cut(self, iteration: int) -> None:
+        """Take out the rows of this iteration and later ones."""
+        pieces = [_cut(rows, 0, int(np.searchsorted(rows.iteration, iteration))) for rows in self.pieces()]
+        self._chunks = [rows for rows in pieces if len(rows)]
+        self._length = sum(map(len, self._chunks))
+        self._in_chunk = len(self._chunks[-1]) if self._chunks else 0  # full: the next row opens another
 
     def pieces(self, start: int = 0) -> Iterator[Rows]:
         """The rows from `start` on, chunk by chunk, without a copy."""

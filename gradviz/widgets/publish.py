@@ -76,7 +76,8 @@ class Publisher:
     def on_append(self, final: bool) -> None:
         """Send what is new, if it is time or the run has ended."""
         if self._live and (final or time.perf_counter() >= self._next_s):
-            self._guarded(lambda: self._publish(fresh=final and self._coarse))
+            was_cut = self._columns_sent > len(self._history)
+            self._guarded(lambda: self._publish(fresh=was_cut or (final and self._coarse)))
 
     def show(self) -> None:
         """Begin to send: a view is there. Before that nothing is built."""
