@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gradviz.errors import DataError, described
+from gradviz.loop.random_states import Moment, put_back, put_back_in, random_states, streams_in
 
 Data = Iterable[Any] | Callable[[int], Iterable[Any]]
 
@@ -50,13 +51,32 @@ class Epochs:
             )
         self._data = data
         self._accumulate = accumulate
+        self._given: Any = None
 
     def __call__(self, epoch: int) -> Iterable[Any]:
         """What an epoch's iterations take: batches, or lists of them."""
         batches = self._data(epoch) if callable(self._data) and not isinstance(self._data, Iterable) else self._data
+        self._given = batches
         if isinstance(batches, Iterable):
             return batches if self._accumulate == 1 else Groups(batches, self._accumulate)
         raise DataError(f"data({epoch}) returned {described(batches)}; an iterable of batches is wanted.")
+
+    def moment(self) -> Moment:
+        """How random streams stand: the process's, and those of the data and of the iterable it gave last."""
+        return Moment(random_states(), self.streams())
+
+    def go_back(self, moment: Moment) -> None:
+        """Let all of them stand as they did."""
+        self.put_back(moment.streams)
+        put_back(moment.random)
+
+    def streams(self) -> dict[str, Any]:
+        """How the data's own streams stand, and those of the iterable it gave last."""
+        return streams_in([self._data, self._given])  # in this order: one that both lead to belongs to the data
+
+    def put_back(self, streams: dict[str, Any]) -> None:
+        """Let them stand as they did. Those of an iterable that is yet to be given are as the data makes them."""
+        put_back_in([self._data, self._given], streams)
 
     def empty(self, epoch: int) -> DataError:
         """The error for an epoch without a batch."""

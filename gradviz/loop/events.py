@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -110,6 +110,8 @@ class Handlers:
         self._on_error = on_error
         self._warner = warner or Warner()
         self._attached: dict[str, list[Attached]] = {event: [] for event in EVENTS}
+        self.said: Control | None = None
+        """Where to halt, as the handlers of the event have said that were called before the one that is."""
 
     def add(
         self, event: str | Iterable[str], handler: Handler, filter: Filter = ALWAYS, *, comes_last: bool = False
@@ -164,6 +166,10 @@ class Handlers:
         attached = self._attached[event]
         return next((at for at, each in enumerate(attached) if is_same_handler(each.handler, handler)), None)
 
+    def __iter__(self) -> Iterator[Handler]:
+        """Each handler once, at however many events it is."""
+        return iter(self._named().values())
+
     def fire(self, event: str, state: State) -> Control | None:
         """Run the handlers of an event; the first control word ends it."""
         state.event_counts[event] += 1
@@ -173,6 +179,7 @@ class Handlers:
             state.epoch_event_counts.update(dict.fromkeys(PER_ITERATION, 0))
         control: Control | None = None
         for each in tuple(self._attached[event]):
+            self.said = control
             if control is None or each.comes_last or event in ENDS:
                 said = self._call(each, event, state)
                 control = said if control is None else control

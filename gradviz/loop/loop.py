@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
+from typing import Self
 
 from gradviz.errors import DataError, ModelError, OptimizerError, names_nearest_keyword, whole
 from gradviz.history.history import History
 from gradviz.loop.apart import Apart
 from gradviz.loop.background import Controlled
+from gradviz.loop.checkpoint_files import load
+from gradviz.loop.checkpointed import Checkpointed
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.events import OnError, State
 from gradviz.loop.handled import Handled
 from gradviz.loop.metrics.measured import Measured
 from gradviz.loop.metrics.metric import Metric
+from gradviz.loop.snapshot import restore
 from gradviz.loop.stretch import Display, Stretch
 from gradviz.loop.training import Training
 from gradviz.recorder import Record
@@ -21,7 +26,7 @@ from gradviz.step.step_state import StepState
 from gradviz.step.train_step import TrainStep
 
 
-class Loop(Handled, Measured, Controlled):
+class Loop(Handled, Checkpointed, Measured, Controlled):
     """A training loop. Made by `trainer`; its methods change it and return it."""
 
     def __init__(self, step: TrainStep, *, record: Record = "all", on_error: OnError = "raise") -> None:
@@ -59,7 +64,8 @@ class Loop(Handled, Measured, Controlled):
     ) -> State:
         """Train. Called again, it goes on from where it stands, with the next epoch.
 
-        An epoch that was broken off, by Ctrl-C, an error or a handler, counts as one; it is not taken up in its middle.
+        An epoch that was broken off, by Ctrl-C, an error or a handler, counts as one; it is taken up in its middle only
+        from a checkpoint (see `resume`).
 
         Parameters
         ----------
@@ -154,6 +160,65 @@ class Loop(Handled, Measured, Controlled):
     def _streamed(self, stretch: Stretch) -> Iterator[State]:
         with self._turn(stretch):
             yield from stretch.stream()
+
+    def resume(self, path: str | os.PathLike[str]) -> Self:
+        """Put the loop where a checkpoint was written; `run` goes on from there, to the bit.
+
+        Parameters, buffers, what is frozen and the optimizer are written at once. The next ``run(data, epochs=3)``
+        goes on with the next epoch; or with the one in whose middle the checkpoint was written, which counts as the
+        first of the three: its data is begun anew with the random streams as they stood then, and the batches that were
+        trained on are passed over. The history goes on at the right iteration; rows from there on, of what this loop
+        had trained meanwhile, are taken out.
+
+        Build the loop as it was: the same model, optimizer, metrics and handlers, attached before. Learning rates and
+        other options of the optimizer come from the checkpoint. Give the same data. What only the data knows cannot be
+        repeated: an iterator that is read once, a generator function's local variables, random numbers that the
+        workers of a `DataLoader` with ``persistent_workers=True`` draw.
+
+        Parameters
+        ----------
+        path : path
+            Of a checkpoint's file; or of the folder that `checkpoint` was given, for the newest one in it that is good.
+
+        Returns
+        -------
+        Loop
+            Itself.
+
+        Raises
+        ------
+        CheckpointError
+            Before anything has moved: if there is no checkpoint, or one of another format; if the model has other
+            parameters, or the loop another optimizer, other parameter groups or another kind of loss scale.
+
+        Warns
+        -----
+        CheckpointWarning
+            W0207: the files that are damaged, and what the checkpoint remembers that this loop does not have.
+
+        Examples
+        --------
+        >>> import tempfile, torch, gradviz as gv
+        >>> from torch import nn
+        >>> def make(): return gv.trainer(nn.Linear(1, 1), "mean_squared_error", "adam")
+        >>> data = [(torch.ones(4, 1), torch.ones(4, 1))]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     loop = make().checkpoint(folder)
+        ...     _ = loop.run(data, epochs=2)
+        ...     again = make().checkpoint(folder).resume(folder)
+        >>> torch.equal(again.state.step_state.model_state["weight"], loop.state.step_state.model_state["weight"])
+        True
+        >>> again.run(data, epochs=1).epoch
+        3
+        """
+        self._check_idle()
+        saved = load(path)
+        with contextlib.nullcontext() if self._apart is None else self._apart.lent():
+            restore(self._training, saved)
+        if self._apart is not None and self.state.step_state:
+            self.state.step_state["model_state"] = self._apart.model_state
+        self.history.cut(self._training.iterations_run, self.state.epoch)
+        return self
 
     # One stretch of training -----------------------------------------------------------------------------------
 

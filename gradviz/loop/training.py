@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator, Iterable, Iterator
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from gradviz.history.history import History
+from gradviz.loop.course import Course, Resumption
 from gradviz.loop.data import Epochs, length
 from gradviz.loop.events import Control, Handlers, OnError, State, Warner
 from gradviz.loop.gate import Gate
@@ -19,6 +21,7 @@ from gradviz.loop.metrics.function_metric import LossMetric
 from gradviz.loop.metrics.metric import Metric, floats, results, shown
 from gradviz.loop.validation import Validation
 from gradviz.recorder import Record, Recorder
+from gradviz.step.step_state import StepState
 from gradviz.step.train_step import TrainStep
 
 
@@ -36,20 +39,22 @@ class Training:
         self._loss = LossMetric(step.objective)
         self.metrics: dict[str, Metric] = {"loss": self._loss}
         self.validation: Validation | None = None
-        self._validated: dict[str, np.floating[Any]] = {}  # the newest results of this epoch
+        self.validated: dict[str, np.floating[Any]] = {}  # the newest results of this epoch
         self._has_means = False  # whether this epoch's are in the history
         self.iterations_run = 0
+        self.course = Course()
+        self._is_tried = False
         self.guard = InterruptGuard()
         self.gate = Gate()
-        self._paused_s = 0.0
 
     def prepare(self, source: Epochs, iterations: int | None) -> tuple[Any, int | None]:
         """The first epoch's batches, with its first one tried on the model; nothing has moved after it."""
-        batches = source(self.state.epoch)
+        batches = self.course.ask(source, self.state.epoch)
         planned = length(batches, iterations)
         if self.state.step_state:  # tried before; the iterator is made after the handlers, as in every later epoch
             self.step.expect_anew()
             return batches, planned
+        self.course.note()
         try:
             with self.guard.at_once():
                 iterator = iter(batches)
@@ -57,14 +62,29 @@ class Training:
         except StopIteration:
             raise source.empty(self.state.epoch) from None
         self.state.step_state = self.step.init(batch)
+        self._is_tried = True
         return chain([batch], iterator), planned
+
+    def resume(self, resumption: Resumption) -> None:
+        """Go on elsewhere with the next run; the step has been put there, and is tried on the first batch it sees."""
+        self.course.resume(resumption)
+        self._is_tried = self._has_means = False
+
+    def _try_out(self, batch: Any) -> None:
+        """What `prepare` does before the first run, for a step that was put into the middle of one."""
+        if not self._is_tried:
+            tried = self.step.init(batch)
+            self.state.step_state = StepState(self.state.step_state, optimizer_state=tried["optimizer_state"])
+            self._is_tried = True
 
     def begin(self, epochs: int, planned: int | None) -> None:
         """Say that training begins, and how far it will go."""
         self.state.status = "training"
         progress = self.history.progress
         progress.epoch, progress.epochs = self.state.epoch, self.state.epoch + epochs
-        progress.iterations = None if planned is None else self.iterations_run + planned * epochs
+        done = 0 if self.course.middle is None else self.course.middle.done
+        progress.iteration = self.iterations_run
+        progress.iterations = None if planned is None else self.iterations_run - done + planned * epochs
         progress.begin()
         self.recorder.begin()
         self.history.notify(final=True)
@@ -75,20 +95,24 @@ class Training:
         """Run an epoch at each `next`, and return in the end whether the loop was halted."""
         state, batches = self.state, first[0]
         if self.handlers.fire("started", state) is not None or self._between() is not None:
+            self.course.leave()
             return True
+        self.course.start()
         for turn in range(epochs):
             if turn:
-                batches = source(state.epoch)
-            began, self._paused_s = time.perf_counter(), 0.0
+                batches = self.course.ask(source, state.epoch)
+            self.course.begin()
             try:
-                control = self._epoch(islice(batches, limit), source)
+                control = self._epoch(batches, limit, source)
                 if control is None:
                     control = self.handlers.fire("epoch_completed", state)
                 elif control == "halt_epoch":
                     control = self.handlers.fire("epoch_halted", state)
             finally:  # an epoch that was broken off counts as one, so that its number stays its own
-                state.times = state.times | {state.epoch: time.perf_counter() - began - self._paused_s}
-                state.epoch += 1
+                if self.course.middle is None:  # or it could not be taken up, and waits for other data
+                    state.times = state.times | {state.epoch: self.course.took_s}
+                    state.epoch += 1
+                self.course.leave()
             self.history.notify()  # what a validation found
             if self.guard.requested:
                 raise KeyboardInterrupt
@@ -116,24 +140,29 @@ class Training:
         self.history.notify(final=True)
         with self.guard.at_once():
             self.gate.rest()
-        self._paused_s += time.perf_counter() - began
+        self.course.leave_out(time.perf_counter() - began)
         state.status = "training"
         progress.go_on()
         self.history.notify(final=True)
 
-    def _epoch(self, batches: Any, source: Epochs) -> Control | None:
+    def _epoch(self, batches: Iterable[Any], limit: int | None, source: Epochs) -> Control | None:
         """Run one epoch; the control word that ended it early. Its means are kept however it ends."""
-        state = self.state
-        begun_with = self.iterations_run
-        state.iteration, state.epoch_iteration = begun_with, 0
-        for metric in self.metrics.values():
-            metric.start()
-        state.metrics, self._validated, self._has_means = {}, {}, False
-        control = self.handlers.fire("epoch_started", state)
-        if control is not None:
-            return control
+        state, done, control = self.state, 0, None
+        if self.course.middle is None:
+            control = self._start_epoch()
+            if control is not None:
+                self.course.end()
+                return control
+            batches = _interruptible(batches, self.guard)
+        else:
+            done = self.course.middle.done
+            interruptible = partial(_interruptible, guard=self.guard)
+            batches, control = self.course.take_up(batches, state.epoch, interruptible, self._try_out)
         try:
-            for place, batch in enumerate(_interruptible(batches, self.guard)):
+            if control is not None:
+                return control
+            for place, batch in enumerate(islice(batches, None if limit is None else max(limit - done, 0)), done):
+                self._try_out(batch)
                 control = self._iteration(batch, place)
                 if control is not None:
                     return control
@@ -141,16 +170,26 @@ class Training:
                 if control is not None:
                     return control
         finally:
-            run = self.iterations_run - begun_with
+            run = self.course.end()
             if run:
                 with self.guard.held():
-                    state.metrics = results(self.metrics.values()) | self._validated
+                    state.metrics = results(self.metrics.values()) | self.validated
                     nonfinite = self._loss.running.nonfinite
                     self.history.end_epoch(state.epoch, run, floats(state.metrics), nonfinite)
                     self._has_means = True
         if not run:
             raise source.empty(state.epoch)
         return None
+
+    def _start_epoch(self) -> Control | None:
+        state = self.state
+        state.iteration, state.epoch_iteration = self.iterations_run, 0
+        for metric in self.metrics.values():
+            metric.start()
+        state.metrics, self.validated, self._has_means = {}, {}, False
+        control = self.handlers.fire("epoch_started", state)
+        self.course.note()
+        return control
 
     def _iteration(self, batch: Any, place: int) -> Control | None:
         state = self.state
@@ -196,7 +235,8 @@ class Training:
         """An iteration has run: count it, and write its row."""
         state, progress = self.state, self.history.progress
         self.iterations_run += 1
-        state.metrics = shown(self.metrics.values()) | self._validated
+        self.course.advance()
+        state.metrics = shown(self.metrics.values()) | self.validated
         progress.epoch, progress.iteration = state.epoch, self.iterations_run
         progress.metrics, progress.loss = floats(state.metrics), values["loss"]
         if progress.iterations is not None and progress.iteration > progress.iterations:
@@ -207,10 +247,10 @@ class Training:
         """The handler of `validate`, in its place among the user's own; its results stay until the epoch is over."""
         if self.validation is None:
             return
-        self._validated = self.validation(self.metrics.values(), state.epoch, self._until_interrupted)
-        state.metrics = state.metrics | self._validated
+        self.validated = self.validation(self.metrics.values(), state.epoch, self._until_interrupted)
+        state.metrics = state.metrics | self.validated
         if self._has_means:
-            self.history.extend_epoch(state.epoch, floats(self._validated))
+            self.history.extend_epoch(state.epoch, floats(self.validated))
         self.history.progress.metrics = floats(state.metrics)
 
     def _until_interrupted(self, batches: Iterable[Any]) -> Iterator[Any]:

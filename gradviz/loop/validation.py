@@ -58,6 +58,15 @@ class Validation:
             raise error
         return {VALIDATION + name: value for name, value in complete(fresh).items()}
 
+    def state_dict(self) -> dict[str, Any]:
+        """How the random streams of its data stand, and what was said."""
+        return {"streams": self._source.streams(), "said": sorted(self._said)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._source.put_back(state["streams"])
+        self._said = set(state["said"])
+
     def _carried(self, metrics: Iterable[Metric]) -> list[Metric]:
         """Copies of the metrics that an evaluation can compute; the others are named once."""
         fresh, left_out = loss_metrics(self._step.objective), []

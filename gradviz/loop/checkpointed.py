@@ -1,0 +1,96 @@
+"""A loop that is saved on its way: `Checkpointed`, the method that writes checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Self, Unpack
+
+from gradviz.errors import names_nearest_keyword
+from gradviz.loop.events import named_events
+from gradviz.loop.filters import Filter, Filters
+from gradviz.loop.handlers.checkpoint import PATTERN, Checkpoint, Pattern
+from gradviz.loop.handlers.monitor import Mode, Watched
+from gradviz.loop.training import Training
+
+
+class Checkpointed:
+    """Something that trains, and writes down where it stands."""
+
+    _training: Training
+
+    @names_nearest_keyword
+    def checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        event: str | Sequence[str] = "epoch_completed",
+        best: str | None = None,
+        mode: Mode = "min",
+        min_delta: float = 0.0,
+        keep: int | None = 3,
+        pattern: Pattern = PATTERN,
+        gradients: bool = False,
+        **filters: Unpack[Filters],
+    ) -> Self:
+        """Write checkpoints into ``path/checkpoints/``, from which `resume` goes on to the bit.
+
+        Each is written after all other handlers of its event, so that it holds how things stand when that is over. A
+        file has its name once all of it is on the disk; ``last.pt`` is always the newest, ``best.pt`` the best. Where
+        the disk is full, a warning says so once, training goes on, and the next checkpoint is tried.
+
+        ``torch.load(file)`` reads one by its safe default, also where gradviz is not installed:
+        ``model.load_state_dict(torch.load(file)["model"])``. `gradviz.loop.snapshot` lists the other keys. In several
+        processes only the first one writes.
+
+        Parameters
+        ----------
+        path : path
+            The run's folder, made if need be.
+        event : str or list of str
+            ``"epoch_completed"``, ``"iteration_completed"``, ``"epoch_halted"``, ``"completed"`` or ``"halted"``.
+        best : str, optional
+            A key of `state.metrics`; whenever it has improved, the checkpoint is ``best.pt`` too. NaN never has.
+        mode : {"min", "max"}
+            Whether lower or higher is better.
+        min_delta : float
+            It improves by more than this or not at all.
+        keep : int or None
+            How many of the newest files stay, beside ``best.pt`` and ``last.pt``; None for all.
+        pattern : str or callable
+            The name of a file: a format string of the epoch's index and the number of iterations run in it, or a
+            function of the state.
+        gradients : bool
+            Save kept gradients too. Without them they are zeros after a resume.
+        **filters
+            Every, after, before, once, first, when and per, as in `handle_event`.
+
+        Raises
+        ------
+        CheckpointError, EventError, ValueError
+            If the path cannot be a folder, or an argument is not of its kind.
+        MetricError
+            When a checkpoint is due, if there is no metric called `best`.
+
+        Examples
+        --------
+        >>> import os, tempfile, torch, gradviz as gv
+        >>> from torch import nn
+        >>> data = [(torch.ones(4, 1), torch.ones(4, 1))] * 5
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     loop = gv.trainer(nn.Linear(1, 1), "mean_squared_error", "sgd").checkpoint(folder, best="loss", keep=2)
+        ...     _ = loop.run(data, epochs=3)
+        ...     sorted(os.listdir(f"{folder}/checkpoints"))
+        ['best.pt', 'checkpoint_1_5.pt', 'checkpoint_2_5.pt', 'last.pt']
+        """
+        handler = Checkpoint(
+            self._training,
+            path,
+            named_events(event),
+            best=None if best is None else Watched(best, mode, min_delta=min_delta),
+            keep=keep,
+            pattern=pattern,
+            gradients=gradients,
+        )
+        self._training.handlers.add(handler.events, handler, Filter(**filters), comes_last=True)
+        return self

@@ -1,0 +1,116 @@
+"""Values in the few types that ``torch.load`` reads by its safe default, and back.
+
+Numbers, strings, None, tensors, and dicts, lists and tuples of them. Arrays and numbers of numpy stand as small dicts
+around a tensor or a number. A tensor is saved without its graph and on the CPU, and without the larger one it is a view
+of.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_AS_THEY_ARE = (bool, int, float, complex, str, bytes, type(None))
+_KEYS = (bool, int, float, str, type(None))
+_ARRAY, _NUMBER, _TENSOR = "numpy array", "numpy number", "tensor"
+_LEFT_OUT = object()
+
+
+class Plain:
+    """Makes values plain, each tensor once, and remembers what it had to leave out.
+
+    Parameters
+    ----------
+    keeps_device : bool
+        Whether a tensor that is not on the CPU goes back there; without it, a person can use the tensor as it is.
+
+    Examples
+    --------
+    >>> plain = Plain()
+    >>> plain({"best": np.float32(0.5), "loader": object()}, "state")
+    {'best': {'numpy number': 0.5, 'dtype': 'float32'}}
+    >>> plain.left_out
+    ["state['loader'] (an object)"]
+    """
+
+    def __init__(self, *, keeps_device: bool = False) -> None:
+        self.left_out: list[str] = []
+        self._keeps_device = keeps_device
+        self._tensors: dict[int, tuple[Tensor, Tensor]] = {}  # the first one too, so that no id is used again
+
+    def __call__(self, value: Any, path: str) -> Any:
+        """`value`, plain; what cannot be is left out of the dict or list that it is in, and is None on its own."""
+        made = self._made(value, path)
+        return None if made is _LEFT_OUT else made
+
+    def _made(self, value: Any, path: str) -> Any:
+        if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+            return {_NUMBER: value.item(), "dtype": value.dtype.name}
+        if type(value) in _AS_THEY_ARE:
+            return value
+        if isinstance(value, Tensor):
+            tensor = self._tensor(value)
+            away = self._keeps_device and value.device.type != "cpu"
+            return {_TENSOR: tensor, "device": str(value.device)} if away else tensor
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+            return {_ARRAY: torch.from_numpy(value.copy())}
+        if isinstance(value, dict) and all(type(key) in _KEYS for key in value):
+            parts = {key: self._made(part, f"{path}[{key!r}]") for key, part in value.items()}
+            return {key: part for key, part in parts.items() if part is not _LEFT_OUT}
+        if isinstance(value, list | tuple):
+            items = [self._made(part, f"{path}[{place}]") for place, part in enumerate(value)]
+            items = [part for part in items if part is not _LEFT_OUT]
+            return tuple(items) if isinstance(value, tuple) else items
+        self.left_out.append(f"{path} ({_described(value)})")
+        return _LEFT_OUT
+
+    def _tensor(self, value: Tensor) -> Tensor:
+        if id(value) not in self._tensors:
+            tensor = value.detach().cpu()
+            if type(tensor) is not Tensor:
+                tensor = tensor.as_subclass(Tensor)
+            if tensor.layout is torch.strided and _is_part(tensor):
+                tensor = tensor.clone()
+            self._tensors[id(value)] = value, tensor
+        return self._tensors[id(value)][1]
+
+
+def _is_part(tensor: Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() > math.prod(tensor.shape) * tensor.itemsize
+
+
+def _described(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
+
+
+def from_plain(value: Any) -> Any:
+    """What was made plain, as it was; a tensor from a device that is not here stays on the CPU.
+
+    Examples
+    --------
+    >>> from_plain(Plain()({"best": np.float32(0.5)}, "state"))
+    {'best': np.float32(0.5)}
+    """
+    if isinstance(value, dict):
+        if _NUMBER in value:
+            return np.dtype(value["dtype"]).type(value[_NUMBER])
+        if _ARRAY in value:
+            return value[_ARRAY].numpy()
+        if _TENSOR in value:
+            return _on(value[_TENSOR], torch.device(value["device"]))
+        return {key: from_plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(from_plain, value))
+    return value
+
+
+def _on(tensor: Tensor, device: torch.device) -> Tensor:
+    try:
+        return tensor.to(device)
+    except (RuntimeError, AssertionError):  # torch was built without it, or there are fewer of them
+        return tensor
