@@ -54,7 +54,7 @@ class Plateau:
             min_lr=at_least_0("min_lr", min_lr),
             eps=0.0,  # else torch leaves a learning rate alone that would change by less than 1e-8
         )
-        self._left: list[float] = []  # the learning rates after the last reduction
+        self._last: list[list[float]] = []  # each learning rate before and after the last look
         self._has_said = False
         self.name = f"reduce_lr_on_plateau({watched.metric})"
 
@@ -74,30 +74,36 @@ class Plateau:
         before = self._rates()
         self._check_that_it_held(before)
         self._scheduler.step(value)
-        after = self._rates()
-        if after != before:
-            self._left = after
+        self._last = [list(pair) for pair in zip(before, self._rates(), strict=True)]
 
     def _rates(self) -> list[float]:
         return [float(group["lr"]) for group in self._optimizer.param_groups]
 
     def _check_that_it_held(self, now: list[float]) -> None:
-        raised = [(a, b) for a, b in zip(self._left, now, strict=False) if b > a]
-        if raised and not self._has_said:
+        """Warn where the last look reduced a learning rate that is nearer to what it was before than to that now.
+
+        One that has grown from there, as in a warm-up, is fine.
+        """
+        undone = [
+            (after, rate)
+            for (before, after), rate in zip(self._last, now, strict=False)
+            if after < before and rate**2 > before * after
+        ]
+        if undone and not self._has_said:
             self._has_said = True
-            left, became = raised[0]
+            after, rate = undone[0]
             warn(
-                f"{self.name} had reduced the learning rate to {left:g}, and something else has set it to {became:g}. "
+                f"{self.name} had reduced the learning rate to {after:g}, and something else has set it to {rate:g}. "
                 "A schedule that computes it from the first one undoes every reduction: leave out one of the two.",
                 ScheduleWarning,
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """What it has seen, as numbers, and the learning rates after the last reduction."""
-        return {**{key: getattr(self._scheduler, key) for key in _MEMORY}, "left": self._left}
+        """What it has seen, as numbers, and the learning rates before and after the last look."""
+        return {**{key: getattr(self._scheduler, key) for key in _MEMORY}, "rates": self._last}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; the learning rates themselves are the optimizer's."""
         for key in _MEMORY:
             setattr(self._scheduler, key, state[key])
-        self._left = list(state["left"])
+        self._last = state["rates"]

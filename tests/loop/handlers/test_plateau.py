@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ExponentialLR, LambdaLR
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, LinearLR
 
 import gradviz as gv
 from gradviz.errors import MetricError, ScheduleError, ScheduleWarning
@@ -126,6 +126,9 @@ def test_a_schedule_that_goes_on_from_the_reduced_rate_is_fine():
     loop = loop_of(range(6)).lr_schedule(partial(ExponentialLR, gamma=0.5))
     loop.reduce_lr_on_plateau("m", factor=0.1, patience=0)
     assert rates(loop, 3) == pytest.approx([5, 0.25, 0.0125])
+    loop = loop_of(range(6)).lr_schedule(partial(LinearLR, start_factor=0.5, total_iters=5))  # it grows, from there
+    loop.reduce_lr_on_plateau("m", factor=0.1, patience=0)
+    assert rates(loop, 3) == pytest.approx([6, 0.7, 0.08])
 
 
 @pytest.mark.case("axon-P7")
@@ -146,7 +149,7 @@ def test_what_it_has_seen_goes_around_and_a_resumed_run_is_the_same():
             "num_bad_epochs": 0,
             "cooldown_counter": 0,
             "last_epoch": 5,
-            "left": [5.0],
+            "rates": [[5.0, 5.0]],
         }
     }
     again.state.epoch = 5
