@@ -121,7 +121,9 @@ def leaves_out_of_validation():
 
 def sets_the_rate_anew():
     loop = gv.trainer(net(), "mean_squared_error", "sgd").metric(lambda i: i, "worse", fields=["i"])
-    loop.reduce_lr_on_plateau("worse", patience=0).lr_schedule(lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 1))
+    loop.reduce_lr_on_plateau("worse", patience=0).lr_schedule(
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 1)
+    )
     loop.run([batch()], epochs=3, display=None)
 
 

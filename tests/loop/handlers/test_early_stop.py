@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from functools import partial
 
@@ -166,40 +165,6 @@ def test_the_same_metric_once_more_takes_the_place_of_the_earlier_and_knows_what
     assert (state.status, state.epoch) == ("halted", 6)
     assert same(everything(loop), taken[0])
     assert len(loop._training.handlers.state_dict()) == 1
-
-
-def test_what_it_remembers_is_readable_by_the_safe_default_and_a_resumed_run_is_the_same():
-    values = [3, 2, 4, 4, 4, 4]
-
-    def loop_with():
-        return loop_of(values).early_stop("m", patience=2, restore_best=True)
-
-    straight = loop_with()
-    straight.run(DATA, epochs=6)
-    assert (straight.state.status, straight.state.epoch) == ("halted", 5)
-
-    first = loop_with()
-    kept = {}
-
-    def keep(state):
-        file = io.BytesIO()
-        torch.save(
-            {"handlers": first._training.handlers.state_dict(), "optimizer": first._step.optimizer.state_dict()}, file
-        )
-        kept.update(file=file, model=everything(first))
-
-    first.handle_event("epoch_completed", keep, once=3).run(DATA, epochs=3)
-    kept["file"].seek(0)
-    read = torch.load(kept["file"])
-    again = loop_with()
-    for name, tensor in again._step.model_state.items():
-        tensor.data.copy_(kept["model"][name])
-    again._step.optimizer.load_state_dict(read["optimizer"])
-    again.state.epoch = 3
-    assert again._training.handlers.load_state_dict(read["handlers"]) == []
-    again.run(DATA, epochs=3)
-    assert (again.state.status, again.state.epoch) == ("halted", 5)
-    assert same(everything(again), everything(straight))
 
 
 def test_it_listens_within_an_epoch_too_and_not_when_the_run_is_over():
