@@ -141,7 +141,7 @@ def _newest_first(folder: Path) -> Iterator[Path]:
     """Every file under its first name only: `last.pt` and `best.pt` are second names of others."""
     files = [file for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")]
     seen: set[tuple[int, int]] = set()
-    for file in sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name != LAST, file.name), reverse=True):
+    for file in sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name == LAST, file.name), reverse=True):
         status = file.stat()
         if (status.st_dev, status.st_ino) not in seen:
             seen.add((status.st_dev, status.st_ino))

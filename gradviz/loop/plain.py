@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_AS_THEY_ARE = (bool, int, float, complex, str, bytes, type(None))
+from gradviz.errors import described
+
+_AS_THEY_ARE = (bool, int, float, str, type(None))
 _KEYS = (bool, int, float, str, type(None))
 _ARRAY, _NUMBER, _TENSOR = "numpy array", "numpy number", "tensor"
 _LEFT_OUT = object()
@@ -65,7 +67,7 @@ class Plain:
             items = [self._made(part, f"{path}[{place}]") for place, part in enumerate(value)]
             items = [part for part in items if part is not _LEFT_OUT]
             return tuple(items) if isinstance(value, tuple) else items
-        self.left_out.append(f"{path} ({_described(value)})")
+        self.left_out.append(f"{path} ({described(value)})")
         return _LEFT_OUT
 
     def _tensor(self, value: Tensor) -> Tensor:
@@ -81,11 +83,6 @@ class Plain:
 
 def _is_part(tensor: Tensor) -> bool:
     return tensor.untyped_storage().nbytes() > math.prod(tensor.shape) * tensor.itemsize
-
-
-def _described(value: Any) -> str:
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
 
 
 def from_plain(value: Any) -> Any:

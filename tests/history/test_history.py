@@ -264,3 +264,22 @@ def test_listeners_hear_of_every_append_and_are_not_kept_alive():
 def test_a_history_is_read_without_torch():
     code = "import sys, gradviz as gv; print(len(gv.History().norms)); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+def test_what_comes_from_an_iteration_on_can_be_taken_out():
+    history = history_of(*[[(row(float(i)), OK)] for i in range(6)])  # two iterations an epoch
+    for epoch in range(3):
+        history.end_epoch(epoch, 2, {"loss": float(epoch)}, 0)
+        history.add_events(2 * epoch, "frozen", ["a"])
+    assert len(history.overview()[0]) == 6
+    history.cut(3, 1)
+    assert history.norms["a"].tolist() == [0, 1, 2]
+    assert history.epochs["loss"].tolist() == [0]
+    assert history.events["iteration"].tolist() == [0, 2]
+    assert history.epoch_starts == [0, 2]
+    assert len(history.overview()[0]) == 3
+    history.append(3, 1, np.array([row(9.0)]), np.array([OK], np.uint8), {"loss": 9.0})
+    assert history.norms["a"].tolist() == [0, 1, 2, 9]
+    assert history.epoch_starts == [0, 2]
+    history.cut(0, 0)
+    assert (len(history), history.epoch_starts, len(history.epochs), len(history.events)) == (0, [], 0, 0)

@@ -41,3 +41,26 @@ def test_what_was_appended_is_read_whole_and_from_any_start(lengths, start):
             assert (read.statistics[at, :, :width] == i).all()
             assert np.isnan(read.statistics[at, :, width:]).all()
             assert (read.states[at, width:] == NOT_RECORDED).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(0, 14), cut=st.integers(0, 15), more=st.integers(0, 9), again=st.integers(0, 20))
+def test_what_is_cut_is_gone_and_rows_go_on_from_there(n, cut, more, again):
+    chunk, module.CHUNK = module.CHUNK, 4
+    try:
+        store, expected = RowStore(), []
+        for stretch, (start, stop) in enumerate(((0, n), (cut, cut + more), (again, again + 2))):
+            store.cut(start)
+            expected = [row for row in expected if row[0] < start]
+            for i in range(start, stop):
+                table = np.full((1 + stretch, len(STATISTICS)), float(i))
+                store.append(i, stretch, table, np.zeros(1 + stretch, np.uint8), {"m": 10.0 * stretch + i})
+                expected.append((i, stretch))
+        read = store.read(3)
+        pieces = [piece.iteration.tolist() for piece in store.pieces(2)]
+    finally:
+        module.CHUNK = chunk
+    assert len(store) == len(expected)
+    assert [(i, stretch) for i, stretch in zip(read.iteration, read.epoch, strict=True)] == expected
+    assert read.metrics.get("m", np.empty(0)).tolist() == [10.0 * stretch + i for i, stretch in expected]
+    assert [i for piece in pieces for i in piece] == [i for i, _ in expected[2:]]

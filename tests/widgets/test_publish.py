@@ -290,3 +290,15 @@ def test_two_hundred_layers_for_thousands_of_iterations_stay_within_bounds():
     columns = unpack(browser.messages[-1][1][0])
     assert not columns.exact
     assert (columns.stop - columns.start).sum() == 100
+
+
+def test_a_history_that_was_cut_is_sent_anew():
+    history, browser = history_of(2), Browser()
+    publisher = Publisher(history, browser.receive, min_interval_s=0.0)
+    publisher.show()
+    append(history, 5)
+    history.cut(3, 0)
+    append(history, 1)
+    history.notify(final=True)
+    assert_same(browser.overview.columns, history.overview()[0])
+    assert len(browser.overview.columns) == 4
