@@ -30,7 +30,7 @@ E1107 NothingReachedError        the function reaches no trainable parameter
 E1108 GradOperationError         an operation gradients don't have
 W0201 RecordingWarning           something could not be recorded or shown; training goes on
 W0202 InputCastWarning           floating inputs were cast to the model's dtype
-W0203 MetricWarning              a metric took the place of another of its name
+W0203 MetricWarning              a metric took another's place, or is left out of a validation
 W0204 HandlerWarning             a handler or metric failed under ``on_error="warn"``
 W0205 LossScaleWarning           steps are skipped in a row, and the loss scale falls no further
 W0206 ScheduleWarning            a learning rate that was reduced has been set anew
@@ -214,7 +214,7 @@ class InputCastWarning(GradvizWarning):
 
 
 class MetricWarning(GradvizWarning):
-    """A metric took the place of another one of the same name."""
+    """A metric took the place of another one of the same name, or is left out of a validation."""
 
     code = "W0203"
 

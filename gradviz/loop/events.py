@@ -53,10 +53,10 @@ class State:
         Index of the current epoch, and of the iteration within it; once a run is over, the number of epochs run, those
         that were broken off too.
     metrics : dict of str to numpy scalar
-        What each metric comes to in this epoch so far: means weighted by the number of examples, or sums; float32, or
-        float64 where the values are. Where the newest value is not finite it shows itself; the mean of the finite ones
-        is back at the next iteration, and when the epoch is completed. Results of a validation join it, until the epoch
-        is over and the next begins.
+        What each metric comes to in this epoch so far: means weighted by the number of examples, or what it is
+        accumulated by; float32, or float64 where the values are. Where the newest value is not finite it shows itself;
+        what the finite ones come to is back at the next iteration, and when the epoch is completed. Results of a
+        validation join it, until the epoch is over and the next begins.
     step_state : StepState
         What the last step left behind; empty before the first run.
     status : str

@@ -54,8 +54,8 @@ class Measured:
             ``"false_negatives"``, ``"mean_absolute_error"``, ``"mean_squared_error"``. They take logits; of
             probabilities write ``functools.partial(gv.metrics.precision, threshold=0.5)``. Or a function that returns
             one number. Or an object that accumulates by itself, with update, compute and reset, such as those of
-            torchmetrics: it stays as it is, the loop works with copies. Its `compute` over the epoch so far is called
-            at every iteration.
+            torchmetrics: it stays as it is, the loop works with copies. Of an object, `state.metrics` is computed at
+            every batch up to the 64th, and from then on whenever the epoch has grown by a 64th; at its end it is exact.
         name : str, optional
             What it is called; by default as the function or the object's class is.
         accumulate : str or callable, optional

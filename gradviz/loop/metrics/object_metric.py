@@ -15,6 +15,9 @@ from gradviz.errors import MetricError
 from gradviz.loop.metrics.metric import Fields, Metric
 from gradviz.step.batch import tensors_of
 
+_REFRESHED = 64
+"""What is shown is computed anew when the epoch has grown by one part in so many."""
+
 _HINT = (
     ' Give the object what makes compute() return one number, such as average="macro", or follow one metric at a time.'
 )
@@ -47,6 +50,10 @@ class ObjectMetric(Metric):
     What an epoch comes to is the object's own `compute`, of batches that are not finite too. It stays as it was given:
     of two copies, which go where the prediction is, one sees the whole epoch and the other each batch alone.
 
+    While the epoch lasts, what is shown is computed anew with every batch up to the 64th, and whenever the epoch has
+    grown by a 64th from then on: one that keeps every prediction takes the longer the longer the epoch is, and to
+    compute it at every batch would cost the square of that.
+
     Raises
     ------
     MetricError
@@ -63,8 +70,10 @@ class ObjectMetric(Metric):
         """Forget what came before: an epoch begins."""
         self._epoch, self._batch = _copied(self._of), _copied(self._of)
         self._device: torch.device | None = None
+        self._n = 0
         self._own = math.nan
-        self._so_far_value: float | None = math.nan  # None where it is not computed yet
+        self._value: float | None = math.nan  # None where it is not computed yet
+        self._shown, self._shown_at = math.nan, 0
 
     def is_same(self, other: Metric) -> bool:
         """Whether `other` has an object of the same class and options."""
@@ -76,19 +85,21 @@ class ObjectMetric(Metric):
         )
 
     def _take(self, parts: list[Fields]) -> float:
-        self._own = self._so_far_value = math.nan
+        self._own = math.nan
         self._batch.reset()
         for part in parts:
             self._move(part)
             for each in (self._batch, self._epoch):  # what the first refuses never reaches the second
                 self._called(each.update, part)
+        self._n += 1
+        self._value = math.nan  # unless it can be computed
         try:
             self._own = self._number(self._batch.compute(), _HINT)
-            self._so_far_value = None
+            self._value = None
         except MetricError:
             raise
         except ValueError:  # of one example alone there may be no value, as of R2Score
-            self._so_far_value = self._number(self._epoch.compute(), _HINT)
+            self._value = self._number(self._epoch.compute(), _HINT)
         return self._own
 
     def _move(self, part: Fields) -> None:
@@ -102,9 +113,9 @@ class ObjectMetric(Metric):
     @property
     def value(self) -> np.floating[Any]:
         """What the object makes of the epoch so far; NaN without a batch."""
-        if self._so_far_value is None:
-            self._so_far_value = self._number(self._epoch.compute(), _HINT)
-        return self._reported(self._so_far_value)
+        if self._value is None:
+            self._value = self._number(self._epoch.compute(), _HINT)
+        return self._reported(self._value)
 
     @property
     def complete(self) -> np.floating[Any]:
@@ -113,8 +124,12 @@ class ObjectMetric(Metric):
 
     @property
     def shown(self) -> np.floating[Any]:
-        """The same, or the latest batch's own value where that is not finite."""
-        return self.value if math.isfinite(self._own) else self._reported(self._own)
+        """The same, up to a 64th of the epoch ago; or the latest batch's own value where that is not finite."""
+        if not math.isfinite(self._own):
+            return self._reported(self._own)
+        if (self._n - self._shown_at) * _REFRESHED >= self._n:
+            self._shown, self._shown_at = float(self.value), self._n
+        return self._reported(self._shown)
 
     @property
     def accumulated_by(self) -> str:
@@ -122,12 +137,14 @@ class ObjectMetric(Metric):
         return type(self._of).__name__
 
     def _so_far(self) -> dict[str, Any]:
-        return {"own": self._own, "value": float(self.value), "object": _kept(self._epoch)}
+        numbers = {"n": self._n, "own": self._own, "value": float(self.value)}
+        return numbers | {"shown": self._shown, "shown_at": self._shown_at, "object": _kept(self._epoch)}
 
     def _go_on_from(self, so_far: dict[str, Any]) -> None:
         self.start()
         _give_back(self._epoch, so_far["object"])
-        self._own, self._so_far_value = so_far["own"], so_far["value"]
+        self._n, self._own, self._value = so_far["n"], so_far["own"], so_far["value"]
+        self._shown, self._shown_at = so_far["shown"], so_far["shown_at"]
 
 
 def _check(of: Accumulating) -> None:

@@ -6,6 +6,7 @@ import io
 import math
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -189,7 +190,9 @@ def test_it_goes_on_in_the_middle_of_an_epoch_from_a_file(of):
         broken(batch)
     saved = read_safely(broken.state_dict())
     resumed.load_state_dict(saved)
-    assert resumed.value == broken.value  # without another batch, and without a word of torchmetrics
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torchmetrics has a word to say of computing before the first update
+        assert resumed.value == broken.value
     for batch in batches[3:]:
         resumed(batch)
     assert resumed.value == whole.value
@@ -199,6 +202,43 @@ def test_it_goes_on_in_the_middle_of_an_epoch_from_a_file(of):
     again(batches[3])
     broken(batches[3])
     assert again.value == broken.value
+
+
+def test_what_is_shown_costs_a_bounded_number_of_computations_and_the_end_is_exact():
+    computed = []
+
+    class Counted(Spread):
+        def compute(self):
+            computed.append(self.n)
+            return torch.tensor(float(self.n))
+
+    metric, shown = build_metric(Counted()), []
+    for _ in range(1000):
+        metric(state_of([0.0], [1.0]))
+        shown.append(float(metric.shown))
+    assert shown[:64] == list(range(1, 65))
+    assert all(n - value <= n / 64 for n, value in enumerate(shown, start=1))
+    of_the_epoch = [n for n in computed if n > 1]  # those of a batch alone are of one
+    assert len(of_the_epoch) < 300
+    assert sum(of_the_epoch) < 64 * 1000 + 64 * 64
+    assert metric.value == 1000
+    assert metric.complete == 1000
+
+
+def test_what_is_shown_does_not_depend_on_a_checkpoint():
+    def shown(saves: bool, resumes: bool) -> list[float]:
+        metric, values = build_metric(Spread()), []
+        for n in range(200):
+            metric(state_of([0.0, 0.0], [0.0, float(n)]))
+            values.append(float(metric.shown))
+            if saves and n == 150:
+                saved = metric.state_dict()
+                if resumes:
+                    metric = build_metric(Spread())
+                    metric.load_state_dict(read_safely(saved))
+        return values
+
+    assert shown(False, False) == shown(True, False) == shown(True, True)
 
 
 def test_before_the_first_batch_there_is_a_state_too():
@@ -268,6 +308,17 @@ def test_under_warn_a_run_goes_on_without_it():
         state = loop.run([(torch.ones(4, 1), torch.tensor([0, 1, 2, 1]))] * 3, display=None)
     assert state.status == "completed"
     assert math.isnan(state.metrics["MulticlassConfusionMatrix"])
+
+
+def test_a_batch_that_it_refuses_leaves_the_epoch_as_it_was():
+    metric = build_metric(MeanSquaredError())
+    metric(state_of([1.0, 1.0], [0.0, 0.0]))
+    with pytest.raises(RuntimeError, match="same shape"):
+        metric(state_of([1.0, 1.0], [0.0]))
+    assert math.isnan(metric.shown)
+    assert metric.value == 1
+    metric(state_of([0.0, 0.0], [0.0, 0.0]))
+    assert metric.value == metric.shown == 0.5
 
 
 def test_a_cell_that_runs_again_says_nothing_and_other_options_do():
