@@ -12,9 +12,10 @@ from typing import Self
 
 from gradviz.errors import LoopError, names_nearest_keyword
 from gradviz.loop.data import Data
+from gradviz.loop.display import Display
 from gradviz.loop.events import State
 from gradviz.loop.settings import ThreadSettings
-from gradviz.loop.stretch import Display, Stretch
+from gradviz.loop.stretch import Stretch
 from gradviz.loop.training import Training
 
 EXIT_S = 30.0
@@ -65,7 +66,7 @@ class Worker:
                 self._stretch.run()
         except BaseException as error:
             self._error = error
-            if not self._stretch.is_shown and sys.stderr is not None:
+            if not self._stretch.shown.in_notebook and sys.stderr is not None:
                 said = f"{type(error).__name__}: {error}".splitlines()[0]
                 print(f"gradviz: training in the background failed, and loop.wait() raises it: {said}", file=sys.stderr)
         finally:

@@ -14,12 +14,13 @@ from gradviz.loop.background import Controlled
 from gradviz.loop.checkpoint_files import load
 from gradviz.loop.checkpointed import Checkpointed
 from gradviz.loop.data import Data, Epochs
+from gradviz.loop.display import Display, Shown
 from gradviz.loop.events import OnError, State
 from gradviz.loop.handled import Handled
 from gradviz.loop.metrics.measured import Measured
 from gradviz.loop.metrics.metric import Metric
 from gradviz.loop.snapshot import restore
-from gradviz.loop.stretch import Display, Stretch
+from gradviz.loop.stretch import Stretch
 from gradviz.loop.training import Training
 from gradviz.recorder import Record
 from gradviz.step.step_state import StepState
@@ -29,8 +30,9 @@ from gradviz.step.train_step import TrainStep
 class Loop(Handled, Checkpointed, Measured, Controlled):
     """A training loop. Made by `trainer`; its methods change it and return it."""
 
-    def __init__(self, step: TrainStep, *, record: Record = "all", on_error: OnError = "raise") -> None:
+    def __init__(self, step: TrainStep, *, record: Record = "all", on_error: OnError = "raise", log: int = 50) -> None:
         self._step = step
+        self._log = whole("log", log)
         self._training = Training(step, record=record, on_error=on_error)
         self._apart: Apart | None = None
 
@@ -82,7 +84,8 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         display : {"auto", "live", None}
             In a notebook, ``"auto"`` shows the run while it trains; when it is over, however it ended, a still picture
             takes its place, which stays when the notebook is opened without a kernel or exported. ``"live"`` keeps the
-            live heatmap instead, which lasts as long as the kernel. None shows nothing.
+            live heatmap instead, which lasts as long as the kernel. Elsewhere both show how far the run is on stderr;
+            see ``log`` of `trainer`. None shows nothing.
 
         Returns
         -------
@@ -236,7 +239,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         if epochs == 0 or iterations == 0:
             return None
         apart = contextlib.nullcontext if in_place else self._apart_from_the_model
-        return Stretch(self._training, source, epochs, iterations, apart, display)
+        return Stretch(self._training, source, epochs, iterations, apart, Shown(self.history, display, self._log))
 
     def _check_in_place(self, in_place: bool) -> None:
         if in_place and self._apart is not None:

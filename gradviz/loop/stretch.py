@@ -6,20 +6,14 @@ import inspect
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Literal
 
-from gradviz.errors import RecordingWarning, warn
 from gradviz.loop.data import Epochs
+from gradviz.loop.display import Shown
 from gradviz.loop.events import State
 from gradviz.loop.gate import Gate
 from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.training import Training
 from gradviz.step.tensors import drop_gradients
-
-if TYPE_CHECKING:
-    from gradviz.widgets.notebook import Output
-
-Display = Literal["auto", "live"] | None
 
 
 class Stretch:
@@ -37,7 +31,7 @@ class Stretch:
         Iterations of each epoch.
     apart : callable
         Gives the context in which the tensors that are trained are the model's.
-    display : {"auto", "live", None}
+    shown : Shown
     """
 
     def __init__(
@@ -47,19 +41,17 @@ class Stretch:
         epochs: int,
         limit: int | None,
         apart: Callable[[], AbstractContextManager[None]],
-        display: Display,
+        shown: Shown,
     ) -> None:
         self._training = training
         self._source = source
         self._n_epochs, self._limit = epochs, limit
         self._apart = apart
-        self._display = display
-        self._output: Output | None = None
         self._epochs = self._all()
         self._thread: int | None = None
         self._is_suspended = False
         self.gate = Gate()
-        self.is_shown = False
+        self.shown = shown
 
     @property
     def is_over(self) -> bool:
@@ -152,7 +144,7 @@ class Stretch:
         training.gate = self.gate
         training.begin(self._n_epochs, first[1])
         try:
-            self._show()
+            self.shown.show()
             try:
                 yield
                 halted = yield from training.epochs(self._source, self._n_epochs, self._limit, first)
@@ -201,31 +193,8 @@ class Stretch:
             drop_gradients([*parameters, *training.step.masters.of_all(parameters)])
             training.history.progress.status = training.state.status
             try:
-                self._freeze()
+                self.shown.end()
             finally:
-                training.history.notify(final=True)
                 self.gate.leave()
         if training.guard.requested and training.state.status == "failed":  # while the picture was drawn
             raise KeyboardInterrupt
-
-    def _show(self) -> None:
-        if self._display is None:
-            return
-        try:
-            from gradviz.widgets.notebook import in_notebook, show_run  # only a notebook pays for the widgets
-
-            self._output = show_run(self._training.history, self._display)
-            self.is_shown = in_notebook()
-        except Exception as error:  # our own failure never breaks a run
-            said = f"The run cannot be shown ({type(error).__name__}: {error}); training goes on."
-            warn(said, RecordingWarning)
-
-    def _freeze(self) -> None:
-        output, self._output = self._output, None
-        if output is None:
-            return
-        try:
-            output.freeze()
-        except Exception as error:
-            said = f"The run's picture cannot be drawn ({type(error).__name__}: {error}); the live one stays."
-            warn(said, RecordingWarning)

@@ -31,6 +31,7 @@ def trainer(
     seed: int | None = None,
     record: Record = "all",
     on_error: OnError = "raise",
+    log: int = 50,
 ) -> Loop:
     """Build a training loop that records every gradient.
 
@@ -46,6 +47,9 @@ def trainer(
     on_error : {"raise", "warn"}
         What an error in one of your own handlers or metrics does: end the run, named with event and iteration, or
         warn and go on.
+    log : int
+        In a terminal, iterations from one refresh of the progress bar to the next; in a log file, from one line to the
+        next; 0 for neither. In a notebook the heatmap has a bar of its own, whatever `log` is.
 
     Returns
     -------
@@ -53,7 +57,7 @@ def trainer(
 
     Raises
     ------
-    ModelError, LossError, OptimizerError, PolicyError, LossScaleError, UnknownKeywordError
+    ModelError, LossError, OptimizerError, PolicyError, LossScaleError, DataError, UnknownKeywordError
         Before anything has moved.
 
     Examples
@@ -91,4 +95,4 @@ def trainer(
         strict=strict,
         seed=seed,
     )
-    return Loop(step, record=record, on_error=on_error)
+    return Loop(step, record=record, on_error=on_error, log=log)

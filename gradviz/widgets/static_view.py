@@ -112,6 +112,7 @@ def _data(image: bytes) -> str:
 _WORDS = {
     "idle": "Waiting",
     "training": "Training",
+    "paused": "Paused",
     "completed": "Completed",
     "interrupted": "Interrupted",
     "halted": "Halted",

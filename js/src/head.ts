@@ -7,6 +7,7 @@ import type { Run, Status } from "./wire";
 const WORDS: Record<Status, string> = {
   idle: "Waiting",
   training: "Training",
+  paused: "Paused",
   completed: "Completed",
   interrupted: "Interrupted",
   halted: "Halted",

@@ -27,7 +27,7 @@ export const Flag = {
   not_recorded: 128,
 } as const;
 
-export type Status = "idle" | "training" | "completed" | "interrupted" | "halted" | "failed";
+export type Status = "idle" | "training" | "paused" | "completed" | "interrupted" | "halted" | "failed";
 
 /** Where the run stands. Iterations are counted over the whole run; null: not known. */
 export interface Run {

@@ -7,6 +7,7 @@ from typing import TextIO
 
 from gradviz.errors import EventError, described
 from gradviz.loop.events import State
+from gradviz.loop.handlers.progress import beside_bars
 from gradviz.loop.same import is_same_handler
 
 
@@ -43,4 +44,5 @@ class Log:
                 f"The function of a log returns the line to print, a string; it returned {described(message)}."
             )
         # None is the sys.stdout of this moment, which notebooks and tests replace. Nothing is lost with the process.
-        print(message, file=self._file, flush=True)
+        with beside_bars(self._file):
+            print(message, file=self._file, flush=True)
