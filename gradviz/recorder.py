@@ -61,6 +61,8 @@ class Recorder:
             if report.frozen or report.unfrozen:
                 self.history.add_events(iteration, "frozen", report.frozen)
                 self.history.add_events(iteration, "unfrozen", report.unfrozen)
+            if report.closure_calls:
+                metrics = {**metrics, "closure_calls": report.closure_calls}
             self.history.append(iteration, epoch, table, states, metrics, report.loss_scale, report.skipped)
         except Exception as error:
             self._warn(error)

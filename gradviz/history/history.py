@@ -123,7 +123,8 @@ class History:
         """The loss and metrics of every batch, its own values; index iteration.
 
         `loss_scale` is what the loss was multiplied by for this step's backward pass, 1 without a loss scale; `skipped`
-        says that the optimizer took no step because gradients were not finite.
+        says that the optimizer took no step because gradients were not finite. An optimizer that evaluates the loss
+        itself, as LBFGS does, has a row for each of its steps, and `closure_calls` counts how often it did.
         """
         return self._frame("metrics", frames.metrics)
 

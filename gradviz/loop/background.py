@@ -34,6 +34,7 @@ class Worker:
     def __init__(self, stretch: Stretch, done: Callable[[Stretch], None]) -> None:
         self._stretch, self._done = stretch, done
         self._error: BaseException | None = None
+        self._handed_over = False
         self._ended = threading.Event()  # Thread.join, interrupted by Ctrl-C, takes a thread for ended that is not
         self._settings = ThreadSettings()
         # Messages from the thread find the cell by the context it was started in.
@@ -54,9 +55,12 @@ class Worker:
         """Wait until it has ended; whether it has."""
         return self._ended.wait(timeout)
 
-    def raise_error(self) -> None:
-        """Raise what ended the thread, once."""
+    def hand_over(self) -> None:
+        """Show, and raise, what it ended with; once."""
         error, self._error = self._error, None
+        if not self._handed_over:
+            self._handed_over = True
+            self._stretch.shown.send_again()
         if error is not None:
             raise error
 
@@ -106,9 +110,9 @@ class Controlled:
         The first batch is tried at once, in the caller's thread; then the thread takes over, under the caller's grad
         mode, autocast, default device and number of threads. While it trains, the frames of `loop.history` can be read
         at any time, each up to the last finished iteration. `loop.state` can be read as well: each of its attributes is
-        replaced as a whole, but two of them may be of two iterations. Parameters move while one looks at them, and
-        the model is in train mode; `pause` first to evaluate it. Random numbers that are drawn meanwhile come from the
-        stream that training draws from, unless the loop has a ``seed=`` of its own.
+        replaced as a whole, but two of them may be of two iterations. Parameters move while one looks at them, and the
+        model is in train mode; `pause` first to look at it. Handlers can be attached meanwhile, metrics not. Random
+        numbers that are drawn meanwhile come from the stream that training draws from, unless the loop has a ``seed=``.
 
         A program that ends stops the training, after the iteration that is under way; `wait` waits for its end.
 
@@ -245,7 +249,7 @@ class Controlled:
             raise LoopError("loop.wait() in a handler would wait for itself; loop.stop() ends the run.")
         if not worker.join(timeout):
             raise TimeoutError(f"The training goes on after {timeout:g} s: {self!r}. loop.stop() ends it.")
-        worker.raise_error()
+        worker.hand_over()
         return self._training.state
 
     # --- whose turn it is --------------------------------------------------------------------------------------
@@ -276,6 +280,14 @@ class Controlled:
             where = "in the background" if worker else "already"
             ends = "loop.stop().wait()" if worker else "loop.stop()"
             raise LoopError(f"This loop trains {where}, and does one thing at a time; {ends} ends that.")
+
+    def _check_here(self, what: str) -> None:
+        """Raise if a run is under way in another thread."""
+        stretch = self._under_way
+        if stretch is not None and not stretch.is_over and not stretch.is_in_this_thread:
+            raise LoopError(
+                f"loop.{what}() would change what the training in the background reads; loop.stop().wait() ends it."
+            )
 
     def _asked(self, what: str) -> Stretch:
         stretch = self._under_way

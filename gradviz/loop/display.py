@@ -52,10 +52,9 @@ class Shown:
 
     def end(self) -> None:
         """Put a still picture in the place of the live one, and say the last word."""
-        output, self._output = self._output, None
         try:
-            if output is not None:
-                output.freeze()
+            if self._output is not None:
+                self._output.freeze()
         except Exception as error:
             said = f"The run's picture cannot be drawn ({type(error).__name__}: {error}); the live one stays."
             warn(said, RecordingWarning)
@@ -63,3 +62,8 @@ class Shown:
             self._history.notify(final=True)
             if self._terminal is not None:
                 self._terminal.close()
+
+    def send_again(self) -> None:
+        """Send the still picture once more, for those who did not hear of it while another cell ran."""
+        if self._output is not None:
+            self._output.send_again()

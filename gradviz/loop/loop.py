@@ -50,6 +50,9 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
     def _metrics(self) -> dict[str, Metric]:
         return self._training.metrics
 
+    def _check_free(self) -> None:
+        self._check_here("metric")
+
     def __repr__(self) -> str:
         model, state = type(self._step.model).__name__, self.state
         return f"Loop of {model}: {state.iteration:,} iterations, {state.epoch} epochs ({state.status})"

@@ -60,12 +60,15 @@ class Report(NamedTuple):
         Whether the optimizer was left out, because a gradient was not finite.
     frozen, unfrozen : tuples of parameter names
         What was frozen and unfrozen since the step before.
+    closure_calls : int
+        How often an optimizer that evaluates the loss itself, as LBFGS does, has done so; 0 for all others.
     """
 
     loss_scale: float = 1.0
     skipped: bool = False
     frozen: tuple[str, ...] = ()
     unfrozen: tuple[str, ...] = ()
+    closure_calls: int = 0
 
 
 class TrainStep:
@@ -98,6 +101,7 @@ class TrainStep:
         self.keep_gradients = _flag("keep_gradients", keep_gradients)
         self.observe: Observer | None = None
         self.report = Report()
+        self._closure_calls = 0
         self._clip = as_clip(clip)
         self._strict = _flag("strict", strict)
         self.stream = None if seed is None else RandomStream(model, seed)
@@ -227,7 +231,7 @@ class TrainStep:
         if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
             drop_gradients(self.masters.of_all(found.parameters))
         self.optimizer_state.settle()
-        self.report = Report(used, not tried.is_finite, *self.mask.changes())
+        self.report = Report(used, not tried.is_finite, *self.mask.changes(), self._closure_calls)
         self.skips.watch(tried, used, iteration)
         new = self._following(state, group, tried)
         # A parameter that is reached for the first time has its moments from now on.
@@ -287,8 +291,10 @@ class TrainStep:
         first: list[Evaluation] = []
         held = [p for parameters in self.optimizer.param_groups for p in parameters["params"]]
         unmoved: list[tuple[Tensor, Tensor]] = []
+        self._closure_calls = 0
 
         def closure() -> Tensor:
+            self._closure_calls += 1
             self.masters.hand_down()
             with torch.enable_grad(), self._in_training_mode():
                 tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)

@@ -34,14 +34,24 @@ class Output:
     def __init__(self, widget: Any, handle: Any) -> None:
         self._widget = widget
         self._handle = handle
+        self._bundle: dict[str, str] | None = None
 
     def freeze(self) -> None:
         """Put a still picture in the place of the live view; other views of the widget live on."""
         from gradviz.widgets.static_view import static_bundle
 
         history = self._widget.history
-        self._handle.update(static_bundle(history, code_for(history)), raw=True)
+        self._bundle = static_bundle(history, code_for(history))
+        self.send_again()
         self._widget.run_is_over()
+
+    def send_again(self) -> None:
+        """Send the still picture once more, from the cell that runs now.
+
+        Whoever executes a notebook without a page, as nbclient does, listens to that cell alone.
+        """
+        if self._bundle is not None:
+            self._handle.update(self._bundle, raw=True)
 
 
 def show_run(history: History, display: Display) -> Output | None:

@@ -194,7 +194,7 @@ def test_its_error_is_raised_once_by_wait_with_its_traceback_and_said_on_stderr(
     def fails(state):
         raise OSError("the disk is full\nsecond line")
 
-    loop = make().handle_event("iteration_completed", fails, once=2).start(loader())
+    loop = make(log=0).handle_event("iteration_completed", fails, once=2).start(loader())
     with pytest.raises(OSError, match="the disk is full") as error:
         loop.wait()
     assert "fails" in [frame.name for frame in traceback.extract_tb(error.value.__traceback__)]
@@ -231,8 +231,13 @@ def test_one_thing_at_a_time():
     for begin in (loop.run, loop.stream, loop.start):
         with pytest.raises(LoopError, match="in the background"):
             begin(DATA)
+    with pytest.raises(LoopError, match="would change"):
+        loop.metric("mean_absolute_error")
+    seen = []
+    loop.handle_event("completed", lambda state: seen.append(state.status))
     held.go.set()
     assert loop.wait().status == "completed"
+    assert seen == ["completed"]
     for ask in (loop.pause, loop.unpause):
         with pytest.raises(LoopError, match="there is none"):
             ask()

@@ -151,6 +151,76 @@ def test_a_picture_that_fails_is_said_once_and_leaves_the_live_one():
     assert cell.outputs[2].data["text/plain"] == "'completed'"
 
 
+BACKGROUND = """
+import threading
+
+class Held:
+    def __init__(self):
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, state):
+        if state.iteration == 12:
+            self.reached.set()
+            assert self.go.wait(60)
+
+held = Held()
+"""
+
+
+@pytest.mark.case("W16")
+def test_a_run_in_the_background_is_shown_under_its_own_cell_while_others_run():
+    notebook = executed(
+        BACKGROUND,
+        "mine = make().handle_event('iteration_started', held); mine.start(data, epochs=2);",
+        "held.reached.wait(60); print(mine.state.status, len(mine.history.norms), mine.history.gradients.shape)",
+        "print(gv.heatmap(mine).publisher.sent.messages > 0); held.go.set(); mine.wait()",
+        "print(mine.state.status)",
+    )
+    _, _, own, reading, waiting, after = notebook.cells
+    assert outputs(own) == ["picture"]
+    assert words(own)[0].startswith("Completed · epoch 2 of 2 · iteration 20 of 20")
+    assert words(own)[-1].endswith("gv.heatmap(mine)"), "The name is found from the thread too."
+    assert reading.outputs[0].text.split() == ["training", "12", "(48,", "14)"]
+    assert outputs(waiting) == ["stdout", "execute_result"]
+    assert waiting.outputs[0].text.split() == ["True"]
+    assert outputs(after) == ["stdout"]
+
+
+def test_an_error_in_the_background_is_in_the_picture_and_raised_by_wait():
+    notebook = executed(
+        "failed = make().handle_event('iteration_completed', at(12, fail)); failed.start(data, epochs=2);",
+        "failed.wait()",
+        "print(failed.wait().status)",
+        "quiet = make().handle_event('iteration_completed', at(12, fail)).start(data, epochs=2, display=None)",
+        "quiet.wait()",
+    )
+    _, failed, waiting, after, quiet, waiting_too = notebook.cells
+    assert outputs(failed) == ["picture"]
+    assert words(failed)[0].startswith("Failed · epoch 2 of 2 · iteration 13 of 20")
+    assert words(failed)[1] == "OSError: the disk is full"
+    assert outputs(waiting) == outputs(waiting_too)[-1:] == ["OSError"]
+    assert after.outputs[0].text.split() == ["failed"]
+    said = "".join(
+        output.text for cell in (quiet, waiting_too) for output in cell.outputs if output.get("name") == "stderr"
+    )
+    assert said.startswith("gradviz: training in the background failed, and loop.wait() raises it: OSError")
+
+
+def test_a_stream_has_one_picture_for_all_its_epochs():
+    notebook = executed(
+        "loop = make()\nfor state in loop.stream(data, epochs=3):\n    print(state.epoch)",
+        "for state in loop.stream(data, epochs=3):\n    break",
+        "for state in loop.stream(data, epochs=3):\n    fail()",
+    )
+    _, whole, left, failed = notebook.cells
+    assert outputs(whole) == ["picture", "stdout"]
+    assert whole.outputs[1].text.split() == ["1", "2", "3"]
+    assert words(whole)[0].startswith("Completed · epoch 3 of 3 · iteration 30 of 30")
+    assert outputs(left) == ["picture"]
+    assert words(left)[0].startswith("Halted · epoch 4 of 6 · iteration 40 of 60")
+    assert outputs(failed) == ["picture", "OSError"]
+
+
 @pytest.mark.case("W06")
 def test_twenty_runs_leave_one_model_and_a_notebook_that_does_not_grow():
     count = "print(sum(type(_).__name__ == 'Heatmap' for _ in _instances.values()), len(_instances))"

@@ -83,19 +83,18 @@ class ProgressBar(ProgressLines):
     def __init__(self, history: History, every: int, file: TextIO) -> None:
         from tqdm import tqdm  # only a terminal pays for it
 
-        progress = history.progress
+        super().__init__(history, every, file)
         # We say when it is refreshed: no thread has to watch over that.
         kind: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
         self._bar = kind(
-            total=progress.iterations,
-            initial=progress.iteration,
+            desc=self._epoch(),
+            total=self._progress.iterations,
+            initial=self._progress.iteration,
             file=file,
             dynamic_ncols=True,
             mininterval=0,
             miniters=0,
         )
-        super().__init__(history, every, file)
-        self._guarded(True)
 
     def close(self) -> None:
         """End its line."""

@@ -15,6 +15,7 @@ from gradviz.metrics import METRICS
 
 RESERVED = (
     *("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped"),
+    "closure_calls",
     *("i", "y_true", "y_pred", "model_state", "optimizer_state", "loss_scale_state", "gradients"),
 )
 """Names that the frames and evaluations have of their own, and those of the step state's fields."""
@@ -31,6 +32,9 @@ class Measured:
     @property
     def _metrics(self) -> dict[str, Metric]:
         raise NotImplementedError
+
+    def _check_free(self) -> None:
+        """Raise if metrics cannot be added now."""
 
     @names_nearest_keyword
     def metric(
@@ -87,6 +91,7 @@ class Measured:
         >>> float(state.metrics["true_positives"]) == 6 * float(state.metrics["recall"])
         True
         """
+        self._check_free()
         made = build_metric(fn_or_name, name, accumulate, fields)
         earlier = self._metrics.get(made.name)
         # A cell that is run again says the same once more; only another meaning is worth a word.
