@@ -40,8 +40,8 @@ class Checkpointed:
         the disk is full, a warning says so once, training goes on, and the next checkpoint is tried.
 
         ``torch.load(file)`` reads one by its safe default, also where gradviz is not installed:
-        ``model.load_state_dict(torch.load(file)["model"])``. `gradviz.loop.snapshot` lists the other keys. In several
-        processes only the first one writes.
+        ``model.load_state_dict(torch.load(file)["model"])``. `gradviz.loop.checkpoints.snapshot` lists the other keys.
+        In several processes only the first one writes.
 
         Parameters
         ----------

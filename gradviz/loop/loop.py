@@ -11,15 +11,15 @@ from gradviz.errors import DataError, ModelError, OptimizerError, names_nearest_
 from gradviz.history.history import History
 from gradviz.loop.apart import Apart
 from gradviz.loop.background import Controlled
-from gradviz.loop.checkpoint_files import load
 from gradviz.loop.checkpointed import Checkpointed
+from gradviz.loop.checkpoints.files import load
+from gradviz.loop.checkpoints.snapshot import restore
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.display import Display, Shown
 from gradviz.loop.events import OnError, State
 from gradviz.loop.handled import Handled
 from gradviz.loop.metrics.measured import Measured
 from gradviz.loop.metrics.metric import Metric
-from gradviz.loop.snapshot import restore
 from gradviz.loop.stretch import Stretch
 from gradviz.loop.training import Training
 from gradviz.recorder import Record

@@ -184,7 +184,7 @@ def test_torch_reads_it_where_gradviz_is_not(tmp_path):
 
 def test_its_keys_are_documented(tmp_path):
     small_loop(keep_gradients=True).checkpoint(tmp_path, gradients=True).run([BATCH])
-    documented = gv.loop.snapshot.__doc__.partition("value\n")[2]
+    documented = gv.loop.checkpoints.snapshot.__doc__.partition("value\n")[2]
     rows = [line.split()[0] for line in documented.splitlines() if line and not line.startswith(("=", " "))]
     assert rows == list(saved(tmp_path))
     assert saved(tmp_path)["versions"] == {"gradviz": gv.__version__, "torch": str(torch.__version__)}

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from gradviz.errors import CheckpointError, CheckpointWarning, described, warn, whole
-from gradviz.loop.checkpoint_files import BEST, FOLDER, LAST, link, save
+from gradviz.loop.checkpoints.files import BEST, FOLDER, LAST, link, save
+from gradviz.loop.checkpoints.snapshot import CHECKPOINT, snapshot
 from gradviz.loop.events import State
 from gradviz.loop.handlers.monitor import Watched
 from gradviz.loop.same import is_same_handler
-from gradviz.loop.snapshot import CHECKPOINT, snapshot
 from gradviz.loop.training import Training
 
 PATTERN = "checkpoint_{epoch}_{iteration}.pt"
