@@ -1,13 +1,14 @@
 """Values in the few types that ``torch.load`` reads by its safe default, and back.
 
 Numbers, strings, None, tensors, and dicts, lists and tuples of them. Arrays and numbers of numpy stand as small dicts
-around a tensor or a number. A tensor is saved without its graph and on the CPU, and without the larger one it is a view
-of.
+around a tensor or a number, and a dict that could be taken for one of those stands inside another, ``{"dict": ...}``. A
+tensor is saved without its graph and on the CPU, and without the larger one it is a view of.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,10 @@ from gradviz.errors import described
 _AS_THEY_ARE = (bool, int, float, str, type(None))
 _KEYS = (bool, int, float, str, type(None))
 _ARRAY, _NUMBER, _TENSOR = "numpy array", "numpy number", "tensor"
+_DICT = "dict"
+_MARKS = ({_NUMBER, "dtype"}, {_ARRAY}, {_TENSOR, "device"}, {_DICT})
+"""The keys, all of them, by which it is seen that a dict stands for something else."""
+
 _LEFT_OUT = object()
 
 
@@ -49,6 +54,11 @@ class Plain:
         made = self._made(value, path)
         return None if made is _LEFT_OUT else made
 
+    def parts(self, values: Mapping[Any, Any], path: str) -> dict[Any, Any]:
+        """Each value of a dict, plain, under its own key whatever that is; without those that cannot be."""
+        parts = {key: self._made(part, f"{path}[{key!r}]") for key, part in values.items()}
+        return {key: part for key, part in parts.items() if part is not _LEFT_OUT}
+
     def _made(self, value: Any, path: str) -> Any:
         if isinstance(value, np.generic) and value.dtype.kind in "biuf":
             return {_NUMBER: value.item(), "dtype": value.dtype.name}
@@ -61,8 +71,8 @@ class Plain:
         if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
             return {_ARRAY: torch.from_numpy(value.copy())}
         if isinstance(value, dict) and all(type(key) in _KEYS for key in value):
-            parts = {key: self._made(part, f"{path}[{key!r}]") for key, part in value.items()}
-            return {key: part for key, part in parts.items() if part is not _LEFT_OUT}
+            parts = self.parts(value, path)
+            return {_DICT: parts} if parts.keys() in _MARKS else parts
         if isinstance(value, list | tuple):
             items = [self._made(part, f"{path}[{place}]") for place, part in enumerate(value)]
             items = [part for part in items if part is not _LEFT_OUT]
@@ -94,16 +104,21 @@ def from_plain(value: Any) -> Any:
     {'best': np.float32(0.5)}
     """
     if isinstance(value, dict):
-        if _NUMBER in value:
+        if value.keys() == {_NUMBER, "dtype"}:
             return np.dtype(value["dtype"]).type(value[_NUMBER])
-        if _ARRAY in value:
+        if value.keys() == {_ARRAY}:
             return value[_ARRAY].numpy()
-        if _TENSOR in value:
+        if value.keys() == {_TENSOR, "device"}:
             return _on(value[_TENSOR], torch.device(value["device"]))
-        return {key: from_plain(part) for key, part in value.items()}
+        return parts_from_plain(value[_DICT] if value.keys() == {_DICT} else value)
     if isinstance(value, list | tuple):
         return type(value)(map(from_plain, value))
     return value
+
+
+def parts_from_plain(values: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What `Plain.parts` made plain, as it was."""
+    return {key: from_plain(part) for key, part in values.items()}
 
 
 def _on(tensor: Tensor, device: torch.device) -> Tensor:

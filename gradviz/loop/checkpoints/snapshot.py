@@ -31,7 +31,7 @@ import gradviz
 from gradviz.errors import CheckpointWarning, warn
 from gradviz.grad.algebra import Grad
 from gradviz.loop.checkpoints.files import FORMAT, VERSION
-from gradviz.loop.checkpoints.plain import Plain, from_plain
+from gradviz.loop.checkpoints.plain import Plain, from_plain, parts_from_plain
 from gradviz.loop.course import Resumption, UnderWay
 from gradviz.loop.random_states import Moment, random_states
 from gradviz.loop.training import Training
@@ -54,8 +54,8 @@ def snapshot(training: Training, *, gradients: bool = False) -> tuple[dict[str, 
         "format": FORMAT,
         "format_version": VERSION,
         "versions": {"gradviz": gradviz.__version__, "torch": str(torch.__version__)},
-        "model": plain(step.pop("model"), "model"),
-        "optimizer": plain(step.pop("optimizer"), "optimizer"),
+        "model": plain.parts(step.pop("model"), "model"),
+        "optimizer": plain.parts(step.pop("optimizer"), "optimizer"),
         "step": plain(step, "step"),
         "step_state": with_device({key: value for key, value in now.items() if key not in _ON_THEIR_OWN}, "step_state"),
         "state": plain(_counted(training), "state"),
@@ -66,7 +66,7 @@ def snapshot(training: Training, *, gradients: bool = False) -> tuple[dict[str, 
         "epoch": plain(_under_way(training), "epoch"),
     }
     if gradients:
-        made["gradients"] = plain(_reached(now["gradients"]), "gradients")
+        made["gradients"] = plain.parts(_reached(now["gradients"]), "gradients")
     return made, plain.left_out + with_device.left_out
 
 
@@ -87,10 +87,11 @@ def restore(training: Training, saved: Mapping[str, Any]) -> None:
     """
     step, state = training.step, training.state
     under_way = from_plain(saved["epoch"])
-    metrics = from_plain(saved["metrics"]) if under_way is not None else {}  # an epoch begins by forgetting
+    metrics = parts_from_plain(saved["metrics"]) if under_way is not None else {}  # an epoch begins by forgetting
     for name in metrics.keys() & training.metrics.keys():
         training.metrics[name].fresh().load_state_dict(metrics[name])  # refuses before anything has moved
-    step.load_state_dict({**from_plain(saved["step"]), "model": saved["model"], "optimizer": saved["optimizer"]})
+    whole = {name: parts_from_plain(saved[name]) for name in ("model", "optimizer")}
+    step.load_state_dict({**from_plain(saved["step"]), **whole})
     leaves = from_plain(saved["step_state"])
     state.step_state = step_state(step, leaves, saved.get("gradients")) if leaves else StepState()
     counted = from_plain(saved["state"])

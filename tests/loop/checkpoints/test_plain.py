@@ -68,6 +68,24 @@ def test_what_was_saved_is_what_is_read(value):
     assert plain.left_out == []
 
 
+KEYS = ["tensor", "numpy array", "numpy number", "dict", "device", "dtype"]
+marked = st.recursive(leaves, lambda inner: st.dictionaries(st.sampled_from(KEYS), inner, max_size=3), max_leaves=6)
+
+
+@given(marked)
+def test_keys_that_are_the_format_s_own_are_keys_like_any_other(value):
+    for plain in (Plain(), Plain(keeps_device=True)):
+        assert_equal(value, from_plain(through_a_file(plain(value, "value"))))
+
+
+def test_nor_is_what_looks_so_once_a_part_is_left_out():
+    value = {"tensor": torch.ones(2), "device": "cpu", "loader": object()}
+    assert_equal({"tensor": torch.ones(2), "device": "cpu"}, from_plain(Plain()(value, "value")))
+    assert from_plain(Plain()({"dict": {"dict": {"numpy array": 1}}}, "value")) == {
+        "dict": {"dict": {"numpy array": 1}}
+    }
+
+
 def test_what_cannot_be_saved_is_left_out_and_named():
     plain = Plain()
     made = plain({"a": [1, {2}, len], "b": object(), 3: np.array(["text"])}, "x")
