@@ -320,6 +320,46 @@ def test_the_folder_of_checkpoints_itself_will_do(tmp_path):
     assert small_loop().resume(tmp_path / "copied").state.epoch == 2
 
 
+def test_a_copied_folder_goes_on_where_the_run_was_whatever_the_times_of_its_files(tmp_path):
+    loop = small_loop().metric(lambda p, y: float(loop.state.epoch), "rising")
+    loop.checkpoint(tmp_path / "run", best="rising").run([BATCH], epochs=4)
+    copied = tmp_path / "copied"
+    shutil.copytree(tmp_path / "run" / "checkpoints", copied)
+    for place, name in enumerate(["last.pt", "checkpoint_3_1.pt", "checkpoint_2_1.pt", "checkpoint_1_1.pt", "best.pt"]):
+        os.utime(copied / name, ns=(place, place))
+    assert torch.load(copied / "best.pt")["state"]["epoch"] == 1
+    assert small_loop().metric(lambda p, y: 0.0, "rising").resume(copied).state.epoch == 4
+    (copied / "last.pt").unlink()
+    assert small_loop().metric(lambda p, y: 0.0, "rising").resume(copied).state.epoch == 4
+    shutil.copy(copied / "checkpoint_3_1.pt", copied / "last.pt")
+    damage(copied / "last.pt", "flipped")
+    with pytest.warns(CheckpointWarning, match=r"last.pt is damaged.*Taken instead: .*checkpoint_3_1.pt"):
+        assert small_loop().metric(lambda p, y: 0.0, "rising").resume(copied).state.epoch == 4
+
+
+def test_parameters_and_targets_by_any_name_come_back(tmp_path):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tensor, self.device = nn.Parameter(torch.ones(2, 1)), nn.Parameter(torch.zeros(1))
+
+        def forward(self, x):
+            return x @ self.tensor + self.device
+
+    def make():
+        options = {"optimizer": "adam", "keep_gradients": True}
+        return gv.trainer(Named(), lambda p, y: ((p - y["tensor"]) ** 2).mean(), **options)
+
+    loop = make().checkpoint(tmp_path, gradients=True)
+    loop.run([(BATCH[0], {"tensor": BATCH[1]})] * 2)
+    assert list(torch.load(tmp_path / "checkpoints" / "last.pt")["model"]) == ["tensor", "device"]
+    found = make().resume(tmp_path).state.step_state
+    for name, p in loop.state.step_state.model_state.items():
+        assert torch.equal(p, found.model_state[name])
+        assert torch.equal(loop.state.step_state["gradients"][name], found["gradients"][name])
+    assert torch.equal(found["y_true"]["tensor"], BATCH[1])
+
+
 def test_what_is_no_checkpoint_is_an_error(tmp_path):
     file = tmp_path / "file.pt"
     with pytest.raises(CheckpointError, match="There is no"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -138,14 +140,31 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _newest_first(folder: Path) -> Iterator[Path]:
-    """Every file under its first name only: `last.pt` and `best.pt` are second names of others."""
+    """`last.pt`, and what would be taken in its place, by how far it is: a copy of a folder has times of its own.
+
+    Every file comes under one name only: `last.pt` and `best.pt` are second names of others.
+    """
     files = [file for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")]
     seen: set[tuple[int, int]] = set()
-    for file in sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name == LAST, file.name), reverse=True):
+    for file in chain((file for file in files if file.name == LAST), _furthest_first(files)):
         status = file.stat()
         if (status.st_dev, status.st_ino) not in seen:
             seen.add((status.st_dev, status.st_ino))
             yield file
+
+
+def _furthest_first(files: list[Path]) -> Iterator[Path]:
+    """Only when they are asked for is one looked into; what cannot be looked into comes first, to be named."""
+    yield from sorted(files, key=lambda file: (*_progress(file), file.name != BEST, file.name), reverse=True)
+
+
+def _progress(file: Path) -> tuple[float, float]:
+    """Iterations and epochs, without the tensors being read."""
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)["state"]
+        return float(state["iteration"]), float(state["epoch"])
+    except Exception:
+        return math.inf, math.inf
 
 
 def _read(file: Path) -> dict[str, Any]:
