@@ -168,8 +168,9 @@ def measure_all(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: An
             entry = np.float64(entries[i])
             squares += entry * entry
             total += entry
-            greatest = max(greatest, form.bits.dtype.type(bits[i] & form.unsigned))
-            nonzeros += entry != 0
+            magnitude = form.bits.dtype.type(bits[i] & form.unsigned)
+            greatest = max(greatest, magnitude)
+            nonzeros += magnitude != 0
         largest[0] = greatest
         mean = total / count
         deviations = squares - total * mean

@@ -185,12 +185,15 @@ def _lie_open(tensors: Sequence[Tensor]) -> bool:
         and {torch.strided}.issuperset(map(_layout_of, tensors))
         and all(map(Tensor.is_contiguous, tensors))
         and not any(map(Tensor.is_neg, tensors))
+        and not any(map(Tensor._is_zerotensor, tensors))  # which has no memory
     )
 
 
 def _dense_real(tensor: Tensor) -> Tensor:
     """The entries that count: stored values of a sparse tensor, magnitudes of a complex one, halves as float32."""
     values = values_of(tensor.detach()).resolve_neg()
+    if values._is_zerotensor():
+        values = torch.zeros(values.shape, dtype=values.dtype)
     return values if values.dtype in kernels.FORMS else values.float()
 
 

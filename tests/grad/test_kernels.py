@@ -88,6 +88,22 @@ def test_what_is_stored_with_its_sign_turned_counts_as_it_reads():
     assert measure([turned])[0, :2].tolist() == [2.0, -2.0]
 
 
+def test_a_tensor_of_zeros_that_has_no_memory_is_zero():
+    nowhere = torch._efficientzerotensor(4)
+    for measure in (statistics, Statistics([torch.ones(4)])):
+        assert measure([nowhere])[0, [0, 1, 3, 4]].tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("length", [5, 5001])
+def test_what_is_zero_is_decided_alike_where_subnormal_numbers_are_flushed(length):
+    tensor = torch.full((length,), 1e-44)
+    torch.set_flush_denormal(True)
+    try:
+        assert of(tensor, "zero_fraction") == 0
+    finally:
+        torch.set_flush_denormal(False)
+
+
 def test_a_subclass_is_read_as_torch_shows_it():
     class Weights(torch.Tensor):
         pass
