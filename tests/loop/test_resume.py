@@ -211,6 +211,20 @@ def test_a_loop_that_has_trained_on_goes_back(tmp_path):
         assert again["frames"]["norms"].index.tolist() == list(range(16))  # each iteration once
 
 
+def test_what_joined_the_loop_since_begins_anew_where_it_goes_back(tmp_path):
+    small_loop().checkpoint(tmp_path, event="iteration_completed").run([BATCH] * 3, epochs=1)
+    seen = iter([100.0, *range(9)])
+    loop = small_loop().metric(lambda p, y: next(seen), "seen", "max").validate([BATCH])
+    loop.run([BATCH])
+    assert "validation_loss" in loop.state.metrics
+    loop.resume(tmp_path / "checkpoints" / "checkpoint_0_2.pt")
+    shown = []
+    loop.handle_event("iteration_completed", lambda state: shown.append(dict(state.metrics)))
+    loop.run([BATCH] * 3)
+    assert [metrics["seen"] for metrics in shown] == [1]  # the validation has taken the 0
+    assert "validation_loss" not in shown[0]
+
+
 def test_a_run_can_stay_apart_from_its_model(tmp_path):
     def make():
         torch.manual_seed(0)

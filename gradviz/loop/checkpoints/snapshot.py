@@ -104,18 +104,18 @@ def restore(training: Training, saved: Mapping[str, Any]) -> None:
     training.iterations_run = counted["iteration"]
     unknown = training.handlers.load_state_dict(from_plain(saved["handlers"]))
     nowhere = [key.rpartition(" #")[0] for key in unknown if CHECKPOINT not in key]  # nobody has to write more of them
-    for name, kept in metrics.items():
-        if name in training.metrics:
-            training.metrics[name].load_state_dict(kept)
+    for name, metric in training.metrics.items():
+        if name in metrics:
+            metric.load_state_dict(metrics[name])
         else:
-            nowhere.append(f"the metric {name!r}")
-    if saved["validation"] is not None:
-        validation = from_plain(saved["validation"])
-        training.validated = validation.pop("results")
-        if training.validation is None:
-            nowhere.append("a validation")
-        else:
-            training.validation.load_state_dict(validation)
+            metric.start()  # what it has seen is of later iterations
+    nowhere += [f"the metric {name!r}" for name in metrics if name not in training.metrics]
+    validation = from_plain(saved["validation"]) or {}
+    training.validated = validation.pop("results", {})
+    if training.validation is not None and validation:
+        training.validation.load_state_dict(validation)
+    elif validation:
+        nowhere.append("a validation")
     now = Moment(**from_plain(saved["random"]))
     training.resume(Resumption(now, *_taken_up(under_way)))
     if nowhere:
