@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 from gradviz.errors import CheckpointError, CheckpointWarning, described, warn
+from gradviz.loop.checkpoints.form import check_form
 
 FOLDER = "checkpoints"
 LAST, BEST = "last.pt", "best.pt"
@@ -183,11 +184,13 @@ def _read(file: Path) -> dict[str, Any]:
             f"{file} is no checkpoint of a loop, but {described(checkpoint)}. Where it holds parameters alone, write "
             "model.load_state_dict(torch.load(file))."
         )
-    if checkpoint["format_version"] != VERSION:
-        by = checkpoint.get("versions", {}).get("gradviz", "another version")
+    if checkpoint.get("format_version") != VERSION:
+        versions = checkpoint.get("versions")
+        by = versions.get("gradviz", "another version") if isinstance(versions, dict) else "another version"
         raise CheckpointError(
-            f"{file} has format version {checkpoint['format_version']}, written by gradviz {by}; this one reads "
+            f"{file} has format version {checkpoint.get('format_version')}, written by gradviz {by}; this one reads "
             f"{VERSION}. Resume with that gradviz, or take the parameters: "
             "model.load_state_dict(torch.load(file)['model'])."
         )
+    check_form(checkpoint, file)
     return checkpoint
