@@ -9,9 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from gradviz.errors import MetricError
+from gradviz.errors import CheckpointWarning, MetricError, warn
+from gradviz.loop.checkpoints.plain import Plain, parts_from_plain
 from gradviz.loop.metrics.metric import Fields, Metric
 from gradviz.step.batch import tensors_of
 
@@ -64,6 +65,7 @@ class ObjectMetric(Metric):
         super().__init__(name, fields)
         _check(of)
         self._of = of
+        self._has_said = False
         self.start()
 
     def start(self) -> None:
@@ -138,7 +140,30 @@ class ObjectMetric(Metric):
 
     def _so_far(self) -> dict[str, Any]:
         numbers = {"n": self._n, "own": self._own, "value": float(self.value)}
-        return numbers | {"shown": self._shown, "shown_at": self._shown_at, "object": _kept(self._epoch)}
+        return numbers | {"shown": self._shown, "shown_at": self._shown_at, "object": self._kept()}
+
+    def _kept(self) -> dict[str, Any]:
+        """What the object remembers: its state_dict, or its attributes that can be saved; the others are named once."""
+        of = self._epoch
+        if isinstance(of, _Stateful):
+            return copy.deepcopy(dict(of.state_dict()))
+        kept: dict[str, Any] = {}
+        left_out: list[str] = []
+        for name, value in vars(of).items():
+            plain = Plain(keeps_device=True)
+            made = plain(value, name)
+            if not plain.left_out:
+                kept[name] = made
+            elif not _is_as_given(value, vars(self._of).get(name)):
+                left_out += plain.left_out
+        if left_out and not self._has_said:
+            self._has_said = True
+            warn(
+                f"Checkpoints leave out what the {type(of).__name__} of the metric {self.name!r} has in "
+                f"{', '.join(left_out)}. Give it state_dict and load_state_dict (said once).",
+                CheckpointWarning,
+            )
+        return copy.deepcopy(kept)
 
     def _go_on_from(self, so_far: dict[str, Any]) -> None:
         self.start()
@@ -175,27 +200,20 @@ def _copied(of: Accumulating) -> Accumulating:
     return copied
 
 
-def _kept(of: Accumulating) -> dict[str, Any]:
-    """What an object remembers: its state_dict, or its attributes that are numbers, strings and tensors."""
-    if isinstance(of, _Stateful):
-        return copy.deepcopy(dict(of.state_dict()))
-    return copy.deepcopy({name: value for name, value in vars(of).items() if _is_plain(value)})
-
-
 def _give_back(of: Accumulating, kept: dict[str, Any]) -> None:
     kept = copy.deepcopy(kept)  # or later batches are added to what was loaded
     if isinstance(of, _Stateful):
         of.load_state_dict(kept)
     else:
-        vars(of).update(kept)
+        vars(of).update(parts_from_plain(kept))
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(isinstance(key, str | int) and _is_plain(each) for key, each in value.items())
-    return value is None or isinstance(value, bool | int | float | str | Tensor)
+def _is_as_given(value: Any, given: Any) -> bool:
+    """Whether an attribute is an option, such as a function, and nothing that was accumulated."""
+    try:
+        return value is given or bool(value == given)
+    except Exception:  # arrays, or what cannot be compared
+        return False
 
 
 def _options(of: Accumulating) -> dict[str, Any]:

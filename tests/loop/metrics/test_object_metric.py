@@ -17,7 +17,7 @@ from torchmetrics.classification import BinaryAUROC, BinaryPrecision, Multiclass
 from torchmetrics.regression import MeanSquaredError, R2Score
 
 import gradviz as gv
-from gradviz.errors import MetricError, MetricWarning
+from gradviz.errors import CheckpointWarning, MetricError, MetricWarning
 from gradviz.loop.metrics.measured import build_metric
 from gradviz.step.batch import Parts
 from gradviz.step.step_state import StepState
@@ -202,6 +202,52 @@ def test_it_goes_on_in_the_middle_of_an_epoch_from_a_file(of):
     again(batches[3])
     broken(batches[3])
     assert again.value == broken.value
+
+
+class Counts:
+    """How often each target came, in numpy's types; with an option that is none of its memory."""
+
+    def __init__(self) -> None:
+        self.key = len
+        self.reset()
+
+    def reset(self) -> None:
+        self.counts = np.zeros(3, dtype=np.int64)
+        self.most = np.float32(0)
+        self.by = {"tensor": np.zeros(1)}
+        self.seen: set[int] = set()
+
+    def update(self, prediction: torch.Tensor, targets: torch.Tensor) -> None:
+        np.add.at(self.counts, targets.numpy(), 1)
+        self.most = np.float32(self.counts.max())
+        self.by["tensor"] += 1
+
+    def compute(self) -> float:
+        return float(self.counts[1] + 10 * self.most + 100 * self.by["tensor"][0])
+
+
+def test_arrays_and_numbers_of_numpy_are_remembered():
+    broken, resumed = build_metric(Counts(), "m"), build_metric(Counts(), "m")
+    for _ in range(2):
+        broken(state_of([0.0, 0.0], [1, 1]))
+    resumed.load_state_dict(read_safely(broken.state_dict()))
+    for metric in (broken, resumed):
+        metric(state_of([0.0, 0.0], [1, 2]))
+    assert resumed.value == broken.value == 5 + 50 + 300
+    assert type(resumed._epoch.most) is np.float32
+
+
+def test_what_cannot_be_remembered_is_named_once():
+    class Keeping(Counts):
+        def update(self, prediction: torch.Tensor, targets: torch.Tensor) -> None:
+            super().update(prediction, targets)
+            self.seen |= set(targets.tolist())
+
+    metric = build_metric(Keeping(), "m")
+    metric(state_of([0.0, 0.0], [1, 1]))
+    with pytest.warns(CheckpointWarning, match=r"the Keeping of the metric 'm' has in seen \(a set\)"):
+        metric.state_dict()
+    metric.state_dict()  # a warning would be an error
 
 
 def test_what_is_shown_costs_a_bounded_number_of_computations_and_the_end_is_exact():
