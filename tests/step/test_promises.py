@@ -144,7 +144,7 @@ PROVEN = {
         "step/test_evaluation.py::test_a_loss_scale_of_one_s_own",
     ],
     "init_metrics/4 traces one accumulation from an f32 zero; only metrics whose values are wider than f32 widen": [
-        "loop/test_metrics.py::test_a_metric_is_reported_in_the_wider_of_its_own_dtype_and_float32",
+        "loop/metrics/test_function_metric.py::test_a_metric_is_reported_in_the_wider_of_its_own_dtype_and_float32",
         "loop/test_validation.py::test_a_float64_model_has_float64_metrics_from_its_first_batch_to_its_last",
     ],
     "Metrics that are read straight from the step state take the step state's type": [
