@@ -118,7 +118,7 @@ class _Pass:
         self, places: list[int], entries: Mapping[int, Tensor], tensors: Sequence[Tensor], *, only_norms: bool
     ) -> None:
         own = [entries[place] for place in places]
-        self._pick = None if places == list(range(len(tensors))) else places
+        self._reads_all = places == list(range(len(tensors)))
         self._dtype, self._lengths = own[0].dtype, [stored.numel() for stored in own]
         self._addresses = np.empty(len(own), np.int64)
         self._places = np.array(places, np.int64)
@@ -132,7 +132,7 @@ class _Pass:
 
     def picked(self, tensors: Sequence[Tensor] | Mapping[int, Tensor]) -> Sequence[Tensor]:
         """Those that it reads."""
-        if self._pick is None and not isinstance(tensors, Mapping):
+        if self._reads_all and not isinstance(tensors, Mapping):
             return tensors
         return [tensors[place] for place in self._places.tolist()]
 
