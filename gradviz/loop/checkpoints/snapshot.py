@@ -31,8 +31,8 @@ import gradviz
 from gradviz.errors import CheckpointWarning, warn
 from gradviz.grad.algebra import Grad
 from gradviz.loop.checkpoints.files import FORMAT, VERSION
-from gradviz.loop.checkpoints.plain import Plain, from_plain, parts_from_plain
 from gradviz.loop.course import Resumption, UnderWay
+from gradviz.loop.plain import Plain, from_plain, parts_from_plain
 from gradviz.loop.random_states import Moment, random_states
 from gradviz.loop.training import Training
 from gradviz.step.saved import step_state

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from gradviz.errors import CheckpointWarning, MetricError, warn
-from gradviz.loop.checkpoints.plain import Plain, parts_from_plain
 from gradviz.loop.metrics.metric import Fields, Metric
+from gradviz.loop.plain import Plain, parts_from_plain
 from gradviz.step.batch import tensors_of
 
 _REFRESHED = 64

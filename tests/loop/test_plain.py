@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as of_numpy
 
-from gradviz.loop.checkpoints.plain import Plain, from_plain
+from gradviz.loop.plain import Plain, from_plain
 
 leaves = (
     st.none()
