@@ -12,7 +12,9 @@ and infinities, above all others) and what is zero in the time of one instructio
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba
@@ -22,6 +24,8 @@ from numba import carray  # type: ignore[attr-defined]
 from numba.core import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from gradviz.errors import RecordingWarning, warn
 
 BLOCK = 1024
 """So many entries of each quarter of a tensor are gone through twice, for the sums and for the bits, while they are in
@@ -52,22 +56,69 @@ FORMS = {
     torch.float64: Form(np.empty(0, np.float64), np.empty(0, np.int64), np.int64(2**63 - 1), 1e-290),
 }
 
-Kernel = Callable[..., Any]
-
-_compiler: dict[str, Any] = {
+_OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",  # what is divided by zero is NaN or infinite
     "fastmath": {"reassoc", "contract", "nsz"},  # sums in lanes; NaN and infinities keep their meaning
 }
 
 
-def compiled(function: Callable[..., Any]) -> Kernel:
-    """Compiled when it is first called, in two seconds; from then on that is kept beside this file, or in the home."""
-    try:
-        kernel: Kernel = numba.njit(cache=True, **_compiler)(function)
-    except RuntimeError:  # neither can be written to
-        kernel = numba.njit(**_compiler)(function)
-    return kernel
+class Kernel:
+    """A pass that is compiled when it is first called, in two seconds; from then on that is kept on the disk.
+
+    It is kept beside this file, or else in the home. What is kept may be damaged, and the disk full or closed to us:
+    then it is compiled anew, and nothing else changes. Where nothing can be compiled, or is not to be
+    (``NUMBA_DISABLE_JIT``), every tensor is left in doubt, and so read the careful way: slower, with the same meaning.
+    """
+
+    def __init__(self, function: Callable[..., int]) -> None:
+        self._function = function
+        self._call: Any = _leave_in_doubt if numba.config.DISABLE_JIT else self._compiled()  # type: ignore[attr-defined]
+
+    def __call__(self, form: Form, in_doubt: NDArray[np.bool_], *arguments: Any) -> int:
+        """How many tensors are in doubt; the others' numbers are in the table."""
+        try:
+            n_in_doubt: int = self._call(form, in_doubt, *arguments)
+        except Exception:
+            n_in_doubt = self._anew(form, in_doubt, *arguments)
+        return n_in_doubt
+
+    def _compiled(self) -> Any:
+        try:
+            return numba.njit(cache=True, **_OPTIONS)(self._function)
+        except RuntimeError:  # neither place can be written to
+            return numba.njit(**_OPTIONS)(self._function)
+
+    def _anew(self, *arguments: Any) -> int:
+        """Without what is on the disk, which the next process shall find whole again."""
+        n_in_doubt: int
+        with contextlib.suppress(Exception):
+            for kept in Path(self._call.stats.cache_path).glob(f"*.{self._function.__name__}-*.nb[ic]"):
+                kept.unlink()
+            self._call = self._compiled()
+            n_in_doubt = self._call(*arguments)
+            return n_in_doubt
+        try:
+            self._call = numba.njit(**_OPTIONS)(self._function)
+            n_in_doubt = self._call(*arguments)
+        except Exception as error:
+            self._call = _leave_in_doubt
+            n_in_doubt = self._call(*arguments)
+            warn(
+                f"What reads gradients could not be compiled ({type(error).__name__}: {error}). They are read without "
+                "it: as well, but slower. Said once.",
+                RecordingWarning,
+            )
+        return n_in_doubt
+
+
+def _leave_in_doubt(form: Form, in_doubt: NDArray[np.bool_], *arguments: Any) -> int:
+    in_doubt[:] = True
+    return len(in_doubt)
+
+
+# What a kernel calls is kept with it.
+inner: Callable[[Callable[..., Any]], Callable[..., Any]] = numba.njit(**_OPTIONS)
 
 
 def _pointer(typing: Any, address: Any) -> Any:
@@ -82,7 +133,7 @@ def _pointer(typing: Any, address: Any) -> Any:
 _at: Any = intrinsic(_pointer)
 
 
-@compiled
+@inner
 def _quarters(entries: Any, start: int, stop: int) -> Any:
     """The same stretch of each quarter."""
     quarter = len(entries) // 4
@@ -94,7 +145,7 @@ def _quarters(entries: Any, start: int, stop: int) -> Any:
     )
 
 
-@compiled
+@inner
 def _sums(a: Any, b: Any, c: Any, d: Any) -> Any:
     squares_a, squares_b, squares_c, squares_d = 0.0, 0.0, 0.0, 0.0
     total_a, total_b, total_c, total_d = 0.0, 0.0, 0.0, 0.0
@@ -111,7 +162,7 @@ def _sums(a: Any, b: Any, c: Any, d: Any) -> Any:
     return squares_a + squares_b + squares_c + squares_d, total_a + total_b + total_c + total_d
 
 
-@compiled
+@inner
 def _bits(a: Any, b: Any, c: Any, d: Any, unsigned: Any) -> Any:
     integer = a.dtype.type
     greatest, nonzeros = integer(0), integer(0)
@@ -133,7 +184,7 @@ def _bits(a: Any, b: Any, c: Any, d: Any, unsigned: Any) -> Any:
     return greatest, nonzeros
 
 
-@compiled
+@Kernel
 def measure_all(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: Any, addresses: Any, table: Any) -> int:
     """norm, mean, std, max_abs and zero_fraction into rows 0 to 4 of `table`; how many tensors are in doubt."""
     n_in_doubt = 0
@@ -174,7 +225,7 @@ def measure_all(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: An
     return n_in_doubt
 
 
-@compiled
+@Kernel
 def measure_norms(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: Any, addresses: Any, table: Any) -> int:
     """The norm into row 0 of `table`; how many tensors are in doubt."""
     n_in_doubt = 0

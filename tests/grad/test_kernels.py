@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gradviz
+from gradviz.errors import RecordingWarning
 from gradviz.grad import kernels
-from gradviz.grad.kernels import BLOCK, FORMS, compiled
+from gradviz.grad.kernels import BLOCK, FORMS
 from gradviz.grad.statistics import STATISTICS, Statistics, statistics
 
 DTYPES = list(FORMS)
@@ -118,10 +125,71 @@ def test_other_sizes_than_were_taken_in_are_never_read_beyond_their_end():
     assert measure(tensors)[:, [0, 3]].tolist() == [[2.0, 1.0], [6.0, 2.0]]
 
 
-def test_what_cannot_be_kept_on_disk_is_compiled_all_the_same():
-    names: dict[str, object] = {}
-    exec("def double(x):\n    return 2 * x", names)  # no file, so no place beside it
-    assert compiled(names["double"])(4) == 8  # type: ignore[arg-type]
+MEASURED = [3.0, -4.0, 0.0, math.nan]
+
+
+@pytest.mark.parametrize("damaged", ["*.nbi", "*.nbc"])
+@pytest.mark.parametrize("content", [b"", b"garbage"])
+def test_what_is_kept_on_disk_may_be_damaged_and_is_made_whole_again(tmp_path, monkeypatch, damaged, content):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    assert doubting()(3) == 1
+    (file,) = tmp_path.rglob(damaged)
+    file.write_bytes(content)
+    assert doubting()(3) == 1
+    again = doubting()
+    assert again(3) == 1
+    assert again.func._call.stats.cache_hits
+
+
+def test_without_the_compiler_the_numbers_are_the_same():
+    read = f"from gradviz.grad.statistics import statistics; from torch import nan, tensor; t = tensor({MEASURED})"
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", f"{read}; print(statistics([t[:3], t]).tolist())"],
+        env=os.environ | {"PYTHONPATH": str(Path(gradviz.__file__).parents[1]), "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    measured = statistics([torch.tensor(MEASURED[:3]), torch.tensor(MEASURED)])
+    np.testing.assert_allclose(eval(done.stdout, {"nan": math.nan}), measured, rtol=1e-14)
+
+
+def test_what_cannot_be_kept_on_disk_is_compiled_all_the_same(tmp_path, monkeypatch):
+    nowhere = tmp_path / "file"
+    nowhere.touch()
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(nowhere))
+    monkeypatch.setattr("numba.core.caching.InTreeCacheLocator.from_function", lambda *_: None)
+    monkeypatch.setattr("numba.core.caching.UserWideCacheLocator.from_function", lambda *_: None)
+    assert doubting()(3) == 1
+
+
+def test_a_disk_that_turns_full_costs_nothing_but_time(monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    kernel = doubting()
+    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile.save", full)
+    assert kernel(3) == 1
+    assert kernel(2) == 0
+
+
+def test_what_cannot_be_compiled_is_said_once_and_leaves_everything_in_doubt():
+    def measure(form, in_doubt):
+        return in_doubt.no_such_thing
+
+    kernel, in_doubt = kernels.Kernel(measure), np.zeros(2, np.bool_)
+    with pytest.warns(RecordingWarning, match="could not be compiled"):
+        assert kernel(FORMS[torch.float32], in_doubt) == 2
+    assert in_doubt.all()
+    assert kernel(FORMS[torch.float32], in_doubt) == 2
+
+
+def doubting() -> partial[int]:
+    def measure(form, in_doubt, value):
+        in_doubt[0] = value > 2
+        return int(in_doubt[0])
+
+    return partial(kernels.Kernel(measure), FORMS[torch.float32], np.zeros(1, np.bool_))
 
 
 def test_the_same_numbers_come_every_time():
