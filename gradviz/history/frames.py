@@ -47,8 +47,9 @@ def wide(rows: Rows, parameters: Sequence[str], statistic: str) -> pd.DataFrame:
 def metrics(rows: Rows) -> pd.DataFrame:
     """One line for each iteration: the epoch, each metric's own value of that batch, and how the step was scaled."""
     index = pd.Index(rows.iteration, name="iteration")
+    own = rows.metrics if len(rows) else {"loss": np.empty(0), **rows.metrics}  # which every run has
     scaling = {"loss_scale": rows.loss_scale, "skipped": rows.skipped}
-    return pd.DataFrame({"epoch": rows.epoch, **rows.metrics, **scaling}, index=index)
+    return pd.DataFrame({"epoch": rows.epoch, **own, **scaling}, index=index)
 
 
 def events(written: Sequence[tuple[int, str, str]]) -> pd.DataFrame:
@@ -66,15 +67,15 @@ def events(written: Sequence[tuple[int, str, str]]) -> pd.DataFrame:
 
 def epochs(records: Sequence[Mapping[str, float]]) -> pd.DataFrame:
     """One line for each epoch: the means of its metrics, its iterations, and how many of them had a non-finite loss."""
-    frame = pd.DataFrame(list(records), columns=None if records else ["epoch", "loss", "iterations", "nonfinite"])
+    frame = pd.DataFrame(list(records) or {name: np.empty(0) for name in ("epoch", "loss", "iterations", "nonfinite")})
     return frame.astype({"epoch": np.int64, "iterations": np.int64, "nonfinite": np.int64}).set_index("epoch")
 
 
 def parameters(described: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """One line for each parameter, in declaration order."""
     frame = pd.DataFrame(list(described), columns=["name", "shape", "dtype"])
-    frame["size"] = [int(np.prod(shape)) for shape in frame["shape"]]
-    return frame.set_index("name")
+    frame["size"] = np.array([np.prod(shape) for shape in frame["shape"]], np.int64)
+    return frame.astype({"name": str, "dtype": str}).set_index("name")
 
 
 def _category(codes: NDArray[Any], names: Sequence[str]) -> Any:

@@ -153,6 +153,19 @@ def test_an_empty_history_gives_empty_frames():
     assert repr(history) == "History of 0 iterations of 0 parameters (idle)"
 
 
+def test_empty_frames_have_the_columns_and_types_of_those_with_rows():
+    empty, full = History(), History()
+    full.declare([Parameter(name="w", shape=(2,), dtype="float32")])
+    full.append(0, 0, np.ones((1, 8)), np.zeros(1, np.uint8), {"loss": 1.6})
+    full.end_epoch(0, 1, {"loss": 1.6}, 0)
+    full.add_events(0, "frozen", ["w"])
+    for name in ("gradients", "metrics", "epochs", "events", "parameters"):
+        of_none, of_some = getattr(empty, name), getattr(full, name)
+        assert of_none.dtypes.map(str).to_dict() == of_some.dtypes.map(str).to_dict(), name  # categories differ
+        assert (of_none.index.name, of_none.index.dtype) == (of_some.index.name, of_some.index.dtype)
+    assert empty.metrics["loss"].tail().empty
+
+
 def test_a_reader_s_own_edits_do_not_reach_the_history():
     history = history_of([(row(1), OK)])
     frame = history.norms
