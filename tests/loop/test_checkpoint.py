@@ -25,6 +25,7 @@ from gradviz.errors import (
     MetricError,
     UnknownKeywordError,
 )
+from gradviz.loop.handlers import checkpoint
 from tests.loop.scenes import loader, net
 
 ROOT = Path(__file__).parents[2]
@@ -346,6 +347,33 @@ def test_a_full_disk_is_said_once_and_training_goes_on(tmp_path, full_disk):
     assert saved(tmp_path, "best.pt")["state"]["epoch"] == 5  # what could not be written never was the best
     assert torch.equal(plain.state.step_state.model_state["weight"], full.state.step_state.model_state["weight"])
     assert plain.history.norms.equals(full.history.norms)
+
+
+@pytest.mark.case("L28")
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("place", ["save", "link"])
+def test_after_a_ctrl_c_while_it_writes_only_whole_files_are_there_and_known(tmp_path, monkeypatch, place, times):
+    write, presses = getattr(checkpoint, place), [times]
+
+    def pressed(*of):
+        while loop.state.epoch == 2 and presses[0]:
+            presses[0] -= 1
+            os.kill(os.getpid(), signal.SIGINT)
+        write(*of)
+
+    monkeypatch.setattr(checkpoint, place, pressed)
+    loop = following([6, 5, 4, 4.5, 3, 7]).checkpoint(tmp_path, best="value", keep=2)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run([BATCH], epochs=4)
+    is_written = (place, times) != ("save", 2)  # the second acts at once, but not between a file and its second name
+    newest = ["checkpoint_1_1.pt", "checkpoint_2_1.pt"] if is_written else ["checkpoint_0_1.pt", "checkpoint_1_1.pt"]
+    assert names(tmp_path) == ["best.pt", *newest, "last.pt"]
+    assert saved(tmp_path)["state"]["epoch"] == saved(tmp_path, "best.pt")["state"]["epoch"] == (3 if is_written else 2)
+    loop.run([BATCH])
+    assert names(tmp_path) == ["best.pt", newest[1], "checkpoint_3_1.pt", "last.pt"]
+    assert saved(tmp_path, "best.pt")["state"]["epoch"] == (3 if is_written else 4)  # 4.5 beats what was written: 5
+    assert loop.run([BATCH], epochs=2).epoch == 6
+    assert saved(tmp_path, "best.pt")["state"]["epoch"] == 5
 
 
 def test_a_folder_that_is_gone_is_made_anew(tmp_path):

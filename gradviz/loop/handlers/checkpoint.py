@@ -96,30 +96,42 @@ class Checkpoint:
         if not _is_first_process():
             return
         name = self._name(state)
-        before = self.state_dict()
+        best = self.state_dict()["best"]
         is_best = self._best is not None and self._best.look(state) == "improved"
+        for other in self._training.handlers:
+            if isinstance(other, Checkpoint) and other.folder == self.folder:
+                other.forget(name)  # another one's file of that name is no more
+        true = self.state_dict() | {"best": best}
         try:
-            self._write(name, is_best)
-        except Exception as error:  # our own failure never breaks a run
-            self.load_state_dict(before)
-            self._warn(
+            self._write(name, is_best, true)
+        except BaseException as error:
+            self.load_state_dict(true)
+            if not isinstance(error, Exception):  # a second Ctrl-C
+                raise
+            self._warn(  # our own failure never breaks a run
                 "written",
                 f"No checkpoint could be written to {self.folder} ({type(error).__name__}: {error}); training goes on, "
                 "and the next one is tried.",
             )
 
-    def _write(self, name: str, is_best: bool) -> None:
-        for other in self._training.handlers:
-            if isinstance(other, Checkpoint) and other.folder == self.folder:
-                other.forget(name)  # another one's file of that name is no more
+    def _write(self, name: str, is_best: bool, true: dict[str, Any]) -> None:
+        """Write one; `true` is what is so on the disk, step by step, as `state_dict` has it."""
         self._written.append(name)
         checkpoint, left_out = snapshot(self._training, gradients=self._gradients)
-        save(checkpoint, self.folder, name)
-        link(self.folder, name, LAST)
-        if is_best:
-            link(self.folder, name, BEST)
-        while self._keep is not None and len(self._written) > self._keep:
-            (self.folder / self._written.pop(0)).unlink(missing_ok=True)
+        try:
+            save(checkpoint, self.folder, name)
+        finally:
+            if (self.folder / name).exists():
+                true["written"].append(name)
+        with self._training.guard.held():  # quick, and what is done is known
+            link(self.folder, name, LAST)
+            if is_best and self._best is not None:
+                link(self.folder, name, BEST)
+                true["best"] = self._best.state_dict()
+            while self._keep is not None and len(true["written"]) > self._keep:
+                (self.folder / true["written"][0]).unlink(missing_ok=True)
+                del true["written"][0]
+            self._written = list(true["written"])
         if left_out:
             self._warn(
                 "left out",
