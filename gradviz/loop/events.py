@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -112,6 +113,8 @@ class Handlers:
         self._attached: dict[str, list[Attached]] = {event: [] for event in EVENTS}
         self.said: Control | None = None
         """Where to halt, as the handlers of the event have said that were called before the one that is."""
+        self.loop: weakref.ref[object] | None = None
+        """Whose handlers they are: its methods return it, and so may a lambda that calls one."""
 
     def add(
         self, event: str | Iterable[str], handler: Handler, filter: Filter = ALWAYS, *, comes_last: bool = False
@@ -190,7 +193,10 @@ class Handlers:
         try:
             if not attached.filter(state, state.event_counts[event], state.epoch_event_counts.get(event, 0)):
                 return None
-            return _control(handler(state), handler, event)
+            said = handler(state)
+            if said is not None and self.loop is not None and said is self.loop():
+                return None
+            return _control(said, handler, event)
         except Exception as error:
             error.add_note(f"In the handler {_name(handler)} for {event!r}, at iteration {state.iteration}.")
             if self._on_error == "raise":

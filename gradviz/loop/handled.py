@@ -51,8 +51,9 @@ class Handled(Steered):
             ``"epoch_completed"`` or, after a handler's ``"halt_epoch"``, ``"epoch_halted"``; and ``"completed"`` or,
             after ``"halt_loop"``, ``"halted"``, when a run is over. Several in a list; ``"all"`` for each of them.
         fn : callable
-            Takes the `State`; returns None, ``"halt_epoch"`` or ``"halt_loop"``. When a notebook cell is run again, the
-            function it defines anew takes the place of the older one; other functions are added.
+            Takes the `State`; returns None, ``"halt_epoch"`` or ``"halt_loop"``, or the loop, as ``lambda state:
+            loop.stop()`` does, which says no more than None. When a notebook cell is run again, the function it defines
+            anew takes the place of the older one; other functions are added.
         every, after, before, once : int, optional
             At which of the times that the event fires: the 1st, the (every + 1)-th and so on; later than the
             so-manieth; earlier; at that one only. All that are given must hold.

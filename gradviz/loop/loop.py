@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from collections.abc import Iterator
 from typing import Self
 
@@ -34,6 +35,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         self._step = step
         self._log = whole("log", log)
         self._training = Training(step, record=record, on_error=on_error)
+        self._training.handlers.loop = weakref.ref(self)
         self._apart: Apart | None = None
 
     @property

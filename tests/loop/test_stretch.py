@@ -195,7 +195,7 @@ def test_a_stream_that_is_dropped_is_ended():
 
 def test_stop_in_a_handler_ends_after_the_iteration():
     loop = make(net())
-    loop.handle_event("iteration_started", lambda state: loop.stop() and None, once=5)
+    loop.handle_event("iteration_started", lambda state: loop.stop(), once=5)
     seen = events(loop)
     assert loop.run(DATA, epochs=3).status == "halted"
     assert (len(loop.history), seen[-1]) == (5, "halted")
