@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gradviz.loop.events import State as State
     from gradviz.loop.loop import Loop as Loop
     from gradviz.loop.trainer import trainer as trainer
+    from gradviz.loop.turns import running as running
     from gradviz.step.loss_scale import LossScale as LossScale
     from gradviz.step.model_state import ModelState as ModelState
     from gradviz.step.objective import Output as Output
@@ -57,6 +58,7 @@ _HOMES = {
     "evaluator": "gradviz.loop.evaluator",
     "heatmap": "gradviz.widgets.heatmap",
     "norm": "gradviz.grad.algebra",
+    "running": "gradviz.loop.turns",
     "train_step": "gradviz.step.train_step",
     "trainer": "gradviz.loop.trainer",
     "value_and_grad": "gradviz.grad.autodiff",

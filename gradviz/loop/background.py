@@ -6,8 +6,7 @@ import atexit
 import contextvars
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Self
 
 from gradviz.errors import LoopError, names_nearest_keyword
@@ -16,12 +15,10 @@ from gradviz.loop.display import Display
 from gradviz.loop.events import State
 from gradviz.loop.settings import ThreadSettings
 from gradviz.loop.stretch import Stretch
-from gradviz.loop.training import Training
+from gradviz.loop.turns import Turns
 
 EXIT_S = 30.0
 """How long a program that ends waits for the iteration that is under way in the background."""
-
-_taking = threading.Lock()
 
 
 class Worker:
@@ -83,12 +80,8 @@ class Worker:
         self._ended.wait(EXIT_S)
 
 
-class Controlled:
+class Controlled(Turns):
     """Something that trains, here or in a thread of its own, and hears what is asked of it meanwhile."""
-
-    _training: Training
-    _under_way: Stretch | None = None
-    _worker: Worker | None = None
 
     def _stretch(
         self, data: Data, epochs: int, iterations: int | None, in_place: bool, display: Display
@@ -146,7 +139,7 @@ class Controlled:
         stretch = self._stretch(data, epochs, iterations, in_place, display)
         if stretch is None:
             return self
-        self._take_turn(stretch)
+        self._take_turn(stretch, in_background=True)
         try:
             stretch.begin()
             self._worker = Worker(stretch, self._give_turn)
@@ -251,46 +244,3 @@ class Controlled:
             raise TimeoutError(f"The training goes on after {timeout:g} s: {self!r}. loop.stop() ends it.")
         worker.hand_over()
         return self._training.state
-
-    # --- whose turn it is --------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _turn(self, stretch: Stretch) -> Iterator[None]:
-        self._take_turn(stretch)
-        try:
-            yield
-        finally:
-            self._give_turn(stretch)
-
-    def _take_turn(self, stretch: Stretch) -> None:
-        with _taking:
-            self._check_idle()
-            self._worker, self._under_way = None, stretch
-
-    def _give_turn(self, stretch: Stretch) -> None:
-        if self._under_way is stretch:
-            self._under_way = None
-
-    def _check_idle(self) -> None:
-        """Raise if a run is under way."""
-        stretch, worker = self._under_way, self._worker
-        if worker is not None and stretch is not None and stretch.is_over and not worker.is_here:
-            worker.join()  # it is only putting back what was in force
-        elif stretch is not None:
-            where = "in the background" if worker else "already"
-            ends = "loop.stop().wait()" if worker else "loop.stop()"
-            raise LoopError(f"This loop trains {where}, and does one thing at a time; {ends} ends that.")
-
-    def _check_here(self, what: str) -> None:
-        """Raise if a run is under way in another thread."""
-        stretch = self._under_way
-        if stretch is not None and not stretch.is_over and not stretch.is_in_this_thread:
-            raise LoopError(
-                f"loop.{what}() would change what the training in the background reads; loop.stop().wait() ends it."
-            )
-
-    def _asked(self, what: str) -> Stretch:
-        stretch = self._under_way
-        if stretch is None or stretch.is_over:
-            raise LoopError(f"loop.{what}() is for a run under way, and there is none: loop.start(data) begins one.")
-        return stretch

@@ -13,6 +13,7 @@ from gradviz.loop.events import State
 from gradviz.loop.metrics.function_metric import LossMetric
 from gradviz.loop.metrics.measured import Measured
 from gradviz.loop.metrics.metric import Metric, complete
+from gradviz.loop.turns import check_not_trained
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.model_state import check_module
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
@@ -55,7 +56,16 @@ class Evaluator(Measured):
             If there is no batch, or one is no pair.
         MetricError
             If a metric asks for what an evaluation does not have, such as gradients.
+        LoopError
+            If a loop trains the model in another thread, and is not paused.
         """
+        check_not_trained(
+            self._step.model,
+            "an evaluation would put it into eval mode under that",
+            "Evaluate between loop.pause() and loop.unpause(), or a copy.deepcopy(model) made there; "
+            "loop.validate(data) evaluates after each epoch.",
+            unless_paused=True,
+        )
         source = Epochs(data, 1)
         metrics = [metric.fresh() for metric in self._metrics.values()]
         state = State()

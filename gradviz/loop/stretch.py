@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
@@ -14,6 +15,9 @@ from gradviz.loop.gate import Gate
 from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.training import Training
 from gradviz.step.tensors import drop_gradients
+
+_BARE = "generator raised StopIteration"
+"""What Python says where one is raised inside a generator."""
 
 
 class Stretch:
@@ -32,6 +36,11 @@ class Stretch:
     apart : callable
         Gives the context in which the tensors that are trained are the model's.
     shown : Shown
+
+    Attributes
+    ----------
+    since : float
+        When it was asked for, as `time.time` counts.
     """
 
     def __init__(
@@ -50,8 +59,10 @@ class Stretch:
         self._epochs = self._all()
         self._thread: int | None = None
         self._is_suspended = False
+        self._is_left = False
         self.gate = Gate()
         self.shown = shown
+        self.since = time.time()
 
     @property
     def is_over(self) -> bool:
@@ -72,6 +83,7 @@ class Stretch:
             If the data, the model or the loss cannot be trained, or not so.
         """
         self._advance()
+        self._thread = None  # whichever goes on with it, also one that is only starting
 
     def run(self) -> None:
         """Go on to the end."""
@@ -115,6 +127,7 @@ class Stretch:
     def _leave(self) -> None:
         self._is_suspended = False
         if not self.is_over:
+            self._is_left = True
             with self._in_force():
                 self._epochs.close()
 
@@ -149,12 +162,13 @@ class Stretch:
                 yield
                 halted = yield from training.epochs(self._source, self._n_epochs, self._limit, first)
             except GeneratorExit:
-                self._conclude(halted=True)
+                if self._is_left:  # and not raised by somebody's handler
+                    self._conclude(halted=True)
                 raise
             self._conclude(halted)
-        except GeneratorExit:
-            raise
         except BaseException as error:
+            if self._is_left and isinstance(error, GeneratorExit):
+                raise
             shown = self._broken_off(error)
             if shown is error:
                 raise
@@ -180,6 +194,7 @@ class Stretch:
             ran = f"{training.iterations_run:,} iterations are in loop.history"
             interrupt.add_note(f"Interrupted: {ran}, and loop.run(...) goes on with the next epoch.")
             return interrupt
+        error = _explained(error)
         training.state.status = "failed"
         training.history.progress.message = f"{type(error).__name__}: {error}".splitlines()[0]
         return error
@@ -198,3 +213,14 @@ class Stretch:
                 self.gate.leave()
         if training.guard.requested and training.state.status == "failed":  # while the picture was drawn
             raise KeyboardInterrupt
+
+
+def _explained(error: BaseException) -> BaseException:
+    """A StopIteration of somebody's code says why it came, and where; Python makes it a bare RuntimeError here."""
+    stopped = error if isinstance(error, StopIteration) else error.__cause__
+    if not isinstance(stopped, StopIteration) or (error is not stopped and str(error) != _BARE):
+        return error
+    explained = RuntimeError("StopIteration was raised: next() was asked of an iterator that is used up.")
+    for note in getattr(stopped, "__notes__", []):
+        explained.add_note(note)
+    return explained

@@ -9,6 +9,7 @@ from torch import nn
 from gradviz.errors import names_nearest_keyword
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
+from gradviz.loop.turns import check_not_trained
 from gradviz.recorder import Record
 from gradviz.step.objective import Objective
 from gradviz.step.policy import Policy
@@ -82,6 +83,8 @@ def trainer(
         raise ValueError(f'record is "all", "norms" or None; got {record!r}.')
     if on_error not in ("raise", "warn"):
         raise ValueError(f'on_error is "raise" or "warn"; got {on_error!r}.')
+    if policy is not None:
+        check_not_trained(model, "a policy converts it", "End that first: for old in gv.running(): old.stop().wait()")
     step = train_step(
         model,
         loss,

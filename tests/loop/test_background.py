@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gradviz as gv
 from gradviz.errors import DataError, LoopError, ModelError
+from gradviz.loop.settings import ThreadSettings
 
 DATA = [(torch.ones(2, 4), torch.zeros(2, dtype=torch.long))] * 3
 ENDLESS = 10**9
@@ -46,15 +47,6 @@ class Held:
     def __call__(self, state) -> None:
         self.reached.set()
         assert self.go.wait(30)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    yield
-    for thread in threading.enumerate():
-        if thread.name == "gradviz training":
-            thread.join(10)
-            assert not thread.is_alive()
 
 
 WITH_WORKERS = """
@@ -138,6 +130,20 @@ def test_a_pause_rests_between_two_iterations_until_it_is_over():
     assert loop.unpause().stop().wait().status == "halted"
 
 
+def test_a_thread_that_is_only_starting_is_in_the_background_already(monkeypatch):
+    go, in_force = threading.Event(), ThreadSettings.in_force
+    monkeypatch.setattr(ThreadSettings, "in_force", lambda settings: in_force(settings) if go.wait(30) else None)
+    loop = make().start(DATA, epochs=ENDLESS)
+    with pytest.raises(LoopError, match="would change"):
+        loop.metric("mean_absolute_error")
+    gate = loop._under_way.gate
+    close = gate.close
+    monkeypatch.setattr(gate, "close", lambda: close() or go.set())
+    assert loop.pause().state.status == "paused"
+    assert len(loop.history) == 0
+    assert loop.stop().wait().status == "halted"
+
+
 def test_a_pause_counts_in_no_time():
     held = Held()
     loop = make().handle_event("iteration_started", held, once=2).start(DATA)
@@ -193,8 +199,8 @@ def test_stop_and_pause_reach_a_blocking_run_from_another_thread():
 
 def test_a_handler_in_the_background_may_pause_and_stop():
     loop = make()
-    loop.handle_event("iteration_completed", lambda state: loop.pause() and None, once=2)
-    loop.handle_event("iteration_completed", lambda state: loop.stop() and None, once=3)
+    loop.handle_event("iteration_completed", lambda state: loop.pause(), once=2)
+    loop.handle_event("iteration_completed", lambda state: loop.stop(), once=3)
     paused = threading.Event()
     listener = Listener(loop.history, paused)
     loop.history.subscribe(listener.hear)

@@ -707,6 +707,48 @@ def test_a_handler_that_returns_something_else_is_named():
         loop.run(batches(1))
 
 
+def test_a_handler_may_return_the_loop_as_its_methods_do_and_no_other():
+    loop, other = small_loop(), small_loop()
+    loop.handle_event("iteration_completed", lambda state: loop.stop(), once=2)
+    loop.handle_event("epoch_started", lambda state: loop.metric("mean_absolute_error"))
+    assert (loop.run(batches(1.0, 2.0, 3.0)).status, len(loop.history)) == ("halted", 2)
+    loop.handle_event("iteration_completed", lambda state: other.stop())
+    with pytest.raises(EventError, match="returned a Loop; it may return None"):
+        loop.run(batches(1.0))
+
+
+def test_a_stop_iteration_of_a_handler_or_a_metric_says_where_it_came_from():
+    used_up = iter([])
+    loop = small_loop().handle_event("iteration_completed", lambda state: next(used_up), once=2)
+    loop.handle_event("completed", lambda state: next(used_up))
+    with pytest.raises(RuntimeError, match="StopIteration was raised: next") as error:
+        loop.run(batches(1.0, 2.0, 3.0))
+    assert "for 'iteration_completed', at iteration 1" in error.value.__notes__[0]
+    assert (loop.state.status, len(loop.history)) == ("failed", 2)
+    with pytest.raises(RuntimeError, match="StopIteration was raised: next") as error:
+        loop.run(batches(1.0))
+    assert "for 'completed', at iteration 3" in error.value.__notes__[0]
+    loop = small_loop().metric(lambda p, t: next(used_up), "m")
+    with pytest.raises(RuntimeError, match="StopIteration was raised: next") as error:
+        loop.run(batches(1.0))
+    assert "In the metric 'm'" in error.value.__notes__[0]
+
+
+@pytest.mark.parametrize("event", ["iteration_completed", "epoch_completed", "completed"])
+def test_a_generator_exit_of_a_handler_is_an_error_and_no_halt(event):
+    def leaves(state):
+        raise GeneratorExit
+
+    loop, seen = small_loop(), []
+    loop.handle_event("halted", lambda state: seen.append(state.status)).handle_event(event, leaves)
+    with pytest.raises(GeneratorExit):
+        loop.run(batches(1.0))
+    assert (loop.state.status, seen) == ("failed", [])
+    with pytest.raises(GeneratorExit):
+        list(loop.stream(batches(1.0)))
+    assert (loop.state.status, seen) == ("failed", [])
+
+
 def test_a_metric_s_error_is_named_with_its_iteration():
     loop = small_loop().metric(lambda p, t: p.nonsense, "mine")
     with pytest.raises(AttributeError) as error:
