@@ -43,6 +43,12 @@ class Checkpointed:
         ``model.load_state_dict(torch.load(file)["model"])``. `gradviz.loop.checkpoints.snapshot` lists the other keys.
         In several processes only the first one writes.
 
+        Random streams are saved that are found: those of the process; and generators of torch, numpy and Python that
+        the data, the model, the loss, the optimizer, metrics and handlers hold, or that functions of your own name
+        there: as an attribute, in a closure or a default, or as a global, by a helper function too. Not saved are those
+        that only a library's code knows, or a container of more than 64 items; a `random.SystemRandom`; and copies that
+        persistent workers of a `DataLoader` draw from. The first checkpoint warns of the last two, by name.
+
         Parameters
         ----------
         path : path
@@ -71,6 +77,12 @@ class Checkpointed:
             If the path cannot be a folder, or an argument is not of its kind.
         MetricError
             When a checkpoint is due, if there is no metric called `best`.
+
+        Warns
+        -----
+        CheckpointWarning
+            W0207, each once: what could not be written, what a checkpoint leaves out, and random streams that it cannot
+            hold.
 
         Examples
         --------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from gradviz.errors import DataError
 from gradviz.loop.data import Epochs
 from gradviz.loop.events import Control
 from gradviz.loop.random_states import Moment, put_back, random_states
+from gradviz.step.streams import unsaved_in
 
 
 @dataclass
@@ -62,14 +63,33 @@ class Course:
 
     A resumed run's data is begun anew as it was begun then, the batches that were trained on are passed over, and the
     streams are put where they stood.
+
+    Parameters
+    ----------
+    beside : callable
+        Gives what takes part beside the data and may draw random numbers, by name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Callable[[], Mapping[str, Any]] = dict) -> None:
+        self._beside = beside
         self.source: Epochs | None = None
         self.under_way: UnderWay | None = None
         self._resumption: Resumption | None = None
-        self._at_first: dict[str, Any] | None = None
+        self._at_first: Moment | None = None
         self._began_s = 0.0
+
+    def moment(self) -> Moment:
+        """How random streams stand: the process's, and those of the data and of what takes part beside it."""
+        return Moment(random_states(), self.source.streams(self._beside()) if self.source else {})
+
+    def unsaved(self) -> list[str]:
+        """The streams that no checkpoint can hold, in words."""
+        return unsaved_in(self.source.held(self._beside())) if self.source else []
+
+    def _go_back(self, moment: Moment) -> None:
+        assert self.source is not None, "the data was asked"
+        self.source.put_back(moment.streams, self._beside())
+        put_back(moment.random)
 
     def resume(self, resumption: Resumption) -> None:
         """Go on there with the next run."""
@@ -85,17 +105,17 @@ class Course:
         self.source = source
         resumed = self._resumption
         if resumed is not None:
-            source.go_back(resumed.now if resumed.epoch is None else resumed.epoch.before_data)
-        self.under_way = UnderWay(source.moment())
+            self._go_back(resumed.now if resumed.epoch is None else resumed.epoch.before_data)
+        self.under_way = UnderWay(self.moment())
         batches = source(epoch)
         if resumed is not None:
-            self._at_first = random_states()
+            self._at_first = self.moment()
         return batches
 
     def start(self) -> None:
         """The handlers of "started" have run, which have no part in a run that goes on."""
         if self._at_first is not None:
-            put_back(self._at_first)
+            self._go_back(self._at_first)
         self._at_first = None
         if self.middle is None:
             self._resumption = None
@@ -117,7 +137,7 @@ class Course:
     def note(self) -> None:
         """The next thing to be made is the iterator of an epoch that begins at its beginning."""
         if self.under_way is not None and self.under_way.before_batches is None and self.source is not None:
-            self.under_way.before_batches = self.source.moment()
+            self.under_way.before_batches = self.moment()
 
     def advance(self) -> None:
         """One iteration more is done."""
@@ -163,7 +183,7 @@ class Course:
         assert resumed.epoch is not None
         assert source is not None
         if resumed.epoch.before_batches is not None:
-            source.go_back(resumed.epoch.before_batches)
+            self._go_back(resumed.epoch.before_batches)
         rest = interruptible(batches)
         done, place = resumed.epoch.done, 0
         for batch in islice(rest, done):
@@ -175,6 +195,6 @@ class Course:
                 f"The checkpoint was written after {done} iterations of epoch {epoch}, and the data has {place}. "
                 "Resume with the data that it was written with; or from a checkpoint of an epoch's end, for others."
             )
-        source.go_back(resumed.now)
+        self._go_back(resumed.now)
         self.under_way, self._resumption = resumed.epoch, None
         return rest, resumed.control

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from gradviz.errors import DataError, described
-from gradviz.loop.random_states import Moment, put_back, put_back_in, random_states, streams_in
+from gradviz.loop.random_states import undrawn
+from gradviz.step.streams import put_back_in, states_in
 
 Data = Iterable[Any] | Callable[[int], Iterable[Any]]
+
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Epochs:
@@ -61,22 +64,18 @@ class Epochs:
             return batches if self._accumulate == 1 else Groups(batches, self._accumulate)
         raise DataError(f"data({epoch}) returned {described(batches)}; an iterable of batches is wanted.")
 
-    def moment(self) -> Moment:
-        """How random streams stand: the process's, and those of the data and of the iterable it gave last."""
-        return Moment(random_states(), self.streams())
+    def streams(self, beside: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
+        """How the random streams stand of the data, of what else takes part, and of the iterable it gave last."""
+        return states_in(self.held(beside))
 
-    def go_back(self, moment: Moment) -> None:
-        """Let all of them stand as they did."""
-        self.put_back(moment.streams)
-        put_back(moment.random)
-
-    def streams(self) -> dict[str, Any]:
-        """How the data's own streams stand, and those of the iterable it gave last."""
-        return streams_in([self._data, self._given])  # in this order: one that both lead to belongs to the data
-
-    def put_back(self, streams: dict[str, Any]) -> None:
+    def put_back(self, streams: Mapping[str, Any], beside: Mapping[str, Any] = _NOTHING) -> None:
         """Let them stand as they did. Those of an iterable that is yet to be given are as the data makes them."""
-        put_back_in([self._data, self._given], streams)
+        with undrawn():
+            put_back_in(self.held(beside), streams)
+
+    def held(self, beside: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
+        """Where streams are looked for; one that several lead to belongs to the first."""
+        return {"data": self._data, **beside, "batches": self._given}
 
     def empty(self, epoch: int) -> DataError:
         """The error for an epoch without a batch."""

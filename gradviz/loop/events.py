@@ -171,7 +171,7 @@ class Handlers:
 
     def __iter__(self) -> Iterator[Handler]:
         """Each handler once, at however many events it is."""
-        return iter(self._named().values())
+        return iter(self.named().values())
 
     def fire(self, event: str, state: State) -> Control | None:
         """Run the handlers of an event; the first control word ends it."""
@@ -206,11 +206,11 @@ class Handlers:
 
     def state_dict(self) -> dict[str, Any]:
         """What handlers remember, those that have a ``state_dict`` of their own, by event and name."""
-        return {key: handler.state_dict() for key, handler in self._named().items() if hasattr(handler, "state_dict")}
+        return {key: handler.state_dict() for key, handler in self.named().items() if hasattr(handler, "state_dict")}
 
     def load_state_dict(self, remembered: dict[str, Any]) -> list[str]:
         """Give handlers back what they remembered; the keys of those that are not attached."""
-        named, unknown = self._named(), []
+        named, unknown = self.named(), []
         for key, state in remembered.items():
             handler = named.get(key)
             if handler is not None and hasattr(handler, "load_state_dict"):
@@ -219,7 +219,7 @@ class Handlers:
                 unknown.append(key)
         return unknown
 
-    def _named(self) -> dict[str, Handler]:
+    def named(self) -> dict[str, Handler]:
         """By event, name, and a number where several are alike; one that is attached to several events, once."""
         named: dict[str, Handler] = {}
         seen: set[int] = set()

@@ -181,7 +181,8 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         Build the loop as it was: the same model, optimizer, metrics and handlers, attached before. Learning rates and
         other options of the optimizer come from the checkpoint. Give the same data. What only the data knows cannot be
         repeated: an iterator that is read once, a generator function's local variables, random numbers that the
-        workers of a `DataLoader` with ``persistent_workers=True`` draw.
+        workers of a `DataLoader` with ``persistent_workers=True`` draw. See `checkpoint` for the random streams that
+        are saved.
 
         Parameters
         ----------

@@ -42,10 +42,24 @@ class Training:
         self.validated: dict[str, np.floating[Any]] = {}  # the newest results of this epoch
         self._has_means = False  # whether this epoch's are in the history
         self.iterations_run = 0
-        self.course = Course()
+        self.course = Course(self._drawing)
         self._is_tried = False
         self.guard = InterruptGuard()
         self.gate = Gate()
+
+    def unsaved_streams(self) -> list[str]:
+        """The random streams that no checkpoint can hold, in words."""
+        validation = [] if self.validation is None else self.validation.unsaved_streams()
+        return list(dict.fromkeys([*self.course.unsaved(), *validation]))
+
+    def _drawing(self) -> dict[str, Any]:
+        """What may draw random numbers beside the data, by name; of what is ours, what it was given."""
+        metrics = {f"metric {name!r}": vars(metric) for name, metric in self.metrics.items()}
+        handlers = {
+            f"handler {key!r}": vars(handler) if type(handler).__module__.startswith("gradviz.") else handler
+            for key, handler in self.handlers.named().items()
+        }
+        return self.step.drawing | metrics | handlers
 
     def prepare(self, source: Epochs, iterations: int | None) -> tuple[Any, int | None]:
         """The first epoch's batches, with its first one tried on the model; nothing has moved after it."""

@@ -13,6 +13,7 @@ from gradviz.loop.evaluator import evaluated, loss_metrics
 from gradviz.loop.metrics.measured import VALIDATION
 from gradviz.loop.metrics.metric import Metric, complete
 from gradviz.step.eval_step import EvalStep
+from gradviz.step.streams import unsaved_in
 
 
 class Validation:
@@ -57,6 +58,10 @@ class Validation:
             error.add_note("In a validation.")
             raise error
         return {VALIDATION + name: value for name, value in complete(fresh).items()}
+
+    def unsaved_streams(self) -> list[str]:
+        """Those of its data that no checkpoint can hold, in words."""
+        return [f"validation {stream}" for stream in unsaved_in(self._source.held())]
 
     def state_dict(self) -> dict[str, Any]:
         """How the random streams of its data stand, and what was said."""

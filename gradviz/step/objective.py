@@ -122,10 +122,14 @@ class WrappedLoss:
         self.name = name
 
     @property
+    def losses(self) -> list[Any]:
+        """As they were given: one, or one for each of a model's outputs."""
+        return self.loss.losses if isinstance(self.loss, WeightedSum) else [self.loss]
+
+    @property
     def modules(self) -> list[nn.Module]:
         """Losses that are modules, and may have buffers."""
-        losses = self.loss.losses if isinstance(self.loss, WeightedSum) else [self.loss]
-        return [loss for loss in losses if isinstance(loss, nn.Module)]
+        return [loss for loss in self.losses if isinstance(loss, nn.Module)]
 
     def __call__(self, forward: Forward, model_state: ModelState, inputs: Any, targets: Any) -> tuple[Tensor, Output]:
         """The loss of one forward pass, and its output."""

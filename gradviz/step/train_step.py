@@ -167,7 +167,7 @@ class TrainStep:
         # DDP wants every process in every pass that it sees; what it wraps gives the same types.
         inside = self.model.module if isinstance(self.model, nn.parallel.DistributedDataParallel) else self.model
         with (
-            untouched(self.model, *loss_modules),
+            untouched(self.model, *loss_modules, beside=self.drawing),
             gradients_kept(found.leaves.parameters),
             outside_inference_mode(),
             torch.enable_grad(),
@@ -365,6 +365,12 @@ class TrainStep:
     def optimized_by_name(self) -> dict[str, Tensor]:
         """What the optimizer works on, by the name of its parameter: that, or its float32 copy."""
         return {name: self.masters.of(p) for name, p in self.model_state.parameters.items()}
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        """What may draw random numbers in a step, by name."""
+        loss = self.objective.losses if isinstance(self.objective, WrappedLoss) else self.objective
+        return {"model": self.model, "loss": loss, "optimizer": self.optimizer}
 
     # What is saved ----------------------------------------------------------------------------------------------
 

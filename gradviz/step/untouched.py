@@ -15,17 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gradviz.step.streams import put_back_in, states_in
 from gradviz.step.tensors import write
 
 
 @contextlib.contextmanager
-def untouched(*modules: nn.Module) -> Iterator[None]:
+def untouched(*modules: nn.Module, beside: Any = None) -> Iterator[None]:
     """Put modules and random streams back as they were, whatever is done inside.
 
     Parameters and buffers (values, the tensors themselves and whether they require a gradient), the modules' attributes
-    with the contents of their tensors, arrays, generators and nested containers, and the streams of torch, Python and
-    numpy. What a module reaches in another way, by a closure say, is not seen.
+    with the contents of their tensors, arrays and nested containers; the streams of torch, Python and numpy, and those
+    that the modules, and what takes part `beside` them, are found to draw from. What else a module reaches in another
+    way, by a closure say, is not seen.
     """
+    drawing = {"modules": list(modules), "beside": beside}
+    streams = states_in(drawing)
     children = [child for module in modules for child in module.modules()]
     tensors = {id(t): (t, t.requires_grad, t.detach().clone()) for module in modules for t in _tensors(module)}
     devices = {t.device.index for t, _, _ in tensors.values() if t.device.type == "cuda"}
@@ -41,6 +45,7 @@ def untouched(*modules: nn.Module) -> Iterator[None]:
             write(value, tensor)
             if tensor.requires_grad != requires_grad:
                 tensor.requires_grad_(requires_grad)
+        put_back_in(drawing, streams)
         random.setstate(python_stream)
         np.random.set_state(numpy_stream)
 
@@ -104,19 +109,7 @@ def _undo_of(value: Any) -> Undo | None:
         )
     if isinstance(value, np.ndarray):
         return partial(value.__setitem__, ..., value.copy())
-    if isinstance(value, torch.Generator):
-        return partial(_set_state, value, value.get_state())
-    if isinstance(value, random.Random):
-        return partial(value.setstate, value.getstate())
-    if isinstance(value, np.random.Generator):
-        return partial(setattr, value.bit_generator, "state", value.bit_generator.state)
-    if isinstance(value, np.random.RandomState):
-        return partial(value.set_state, value.get_state())
     return None
-
-
-def _set_state(generator: torch.Generator, state: Tensor) -> None:
-    generator.set_state(state)
 
 
 def _refill(container: Any) -> Undo:

@@ -37,7 +37,7 @@ def examples(n: int = 50) -> TensorDataset:
 
 
 def loader(n: int = 50, **options: Any) -> DataLoader:
-    return DataLoader(examples(n), batch_size=16, **({"shuffle": True} | options))  # ragged: 16, 16, 16, 2
+    return DataLoader(examples(n), **({"shuffle": True, "batch_size": 16} | options))  # ragged: 16, 16, 16, 2
 
 
 def seeded(seed: int = 3) -> torch.Generator:

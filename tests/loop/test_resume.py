@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
+import random
 import shutil
 import subprocess
 import sys
@@ -14,10 +16,24 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 import gradviz as gv
 from gradviz.errors import CheckpointError, CheckpointWarning, DataError, LoopError, MetricError
-from tests.loop.scenes import EPOCHS, SCENES, assert_same, loader, net, outcome, resumed, shuffled, straight
+from tests.loop.scenes import (
+    CHECKPOINTED,
+    EPOCHS,
+    SCENES,
+    assert_same,
+    examples,
+    loader,
+    net,
+    outcome,
+    resumed,
+    seeded,
+    shuffled,
+    straight,
+)
 
 ROOT = Path(__file__).parents[2]
 BATCH = (torch.ones(4, 2), torch.ones(4, 1))
@@ -183,6 +199,119 @@ def test_the_mask_and_the_moments_of_what_is_frozen_come_back_in_a_new_process(t
     ]
     assert found[0] == found[1]
     assert found[0].startswith("['2.weight', '2.bias']\n{'0.weight': [[")
+
+
+# Random streams that only the user knows -----------------------------------------------------------------------------
+
+
+STREAM = np.random.default_rng()
+GENERATOR = torch.Generator()
+
+
+def reseed(seed: int) -> None:
+    """As a new process would find them, or as chance has it."""
+    STREAM.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+    GENERATOR.manual_seed(seed)
+    torch.manual_seed(seed)
+
+
+def helped(n: int) -> DataLoader:
+    return DataLoader(examples(n), batch_size=8, shuffle=True, generator=GENERATOR)
+
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, place):
+        return torch.full((4,), STREAM.normal()).float(), place % 3
+
+
+class Dropping(nn.Module):
+    """Drops by a stream of its own, or by one that it finds elsewhere."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.inner, self._own = net(), generator
+
+    def forward(self, x):
+        generator = GENERATOR if self._own is None else self._own
+        return self.inner(x * torch.bernoulli(torch.full_like(x, 0.5), generator=generator))
+
+
+def plain_loop(model=None) -> gv.Loop:
+    return gv.trainer(net() if model is None else model, "cross_entropy", "adam")
+
+
+def with_a_handler():
+    def draw(state):
+        state.step_state["drawn"] = float(STREAM.random())
+
+    return plain_loop().handle_event(["started", "epoch_completed"], draw)
+
+
+def collated(examples):
+    x, y = default_collate(examples)
+    return x + STREAM.random(), y
+
+
+def noisy_loss(prediction, targets):
+    return nn.functional.cross_entropy(prediction, targets) * (1 + STREAM.random())
+
+
+DRAWING = {
+    "a data set's method": lambda: (plain_loop(), DataLoader(Noisy(), batch_size=8)),
+    "a helper of the data's function": lambda: (plain_loop(), lambda epoch: helped(16)),
+    "the model's own": lambda: (plain_loop(Dropping(seeded())), loader(16, batch_size=8)),
+    "the model's forward": lambda: (plain_loop(Dropping(None)), loader(16, batch_size=8)),
+    "a handler": lambda: (with_a_handler(), loader(16, batch_size=8)),
+    "a collate function": lambda: (plain_loop(), loader(16, batch_size=8, collate_fn=collated)),
+    "the loss": lambda: (gv.trainer(net(), noisy_loss, "adam"), loader(16, batch_size=8)),
+    "a metric": lambda: (plain_loop().metric(lambda p, y: STREAM.random(), "drawn"), loader(16, batch_size=8)),
+}
+
+
+@pytest.mark.parametrize("file", ["checkpoint_1_2.pt", "checkpoint_1_1.pt"], ids=["at an end", "in the middle"])
+@pytest.mark.parametrize("name", DRAWING)
+def test_four_epochs_are_two_and_two_whoever_draws(tmp_path, name, file):
+    reseed(1)
+    loop, data = DRAWING[name]()
+    loop.checkpoint(tmp_path, **CHECKPOINTED).run(data, epochs=4)
+    expected = outcome(loop)
+    reseed(99)
+    loop, data = DRAWING[name]()
+    loop.resume(tmp_path / "checkpoints" / file).run(data, epochs=2 if file == "checkpoint_1_2.pt" else 3)
+    assert_same(expected, outcome(loop))
+
+
+@pytest.mark.parametrize("name", ["the model's own", "the model's forward", "the loss"])
+def test_a_trial_draws_nothing(name):
+    reseed(1)
+    loop, data = DRAWING[name]()
+    batches = list(data)
+    model, loss = loop._step.model, noisy_loss if name == "the loss" else nn.functional.cross_entropy
+    reseed(1)
+    copied = copy.deepcopy(model)
+    if name == "the model's own":
+        copied._own = seeded()
+    optimizer = torch.optim.Adam(copied.parameters())
+    for x, y in batches * 2:
+        optimizer.zero_grad()
+        loss(copied(x), y).backward()
+        optimizer.step()
+    reseed(1)
+    loop.run(batches, epochs=2)
+    for name, p in copied.named_parameters():
+        assert torch.equal(p, dict(model.named_parameters())[name]), name
+
+
+def test_a_stream_that_cannot_be_saved_is_named_once(tmp_path):
+    chance = random.SystemRandom()
+    loop = small_loop().handle_event("epoch_completed", lambda state: chance.random() and None)
+    said = r"cannot hold these random streams: handler 'epoch_completed: .*<lambda> #0'.chance \(a SystemRandom"
+    with pytest.warns(CheckpointWarning, match=said) as warned:
+        loop.checkpoint(tmp_path).run([BATCH], epochs=3)
+    assert len(warned) == 1
 
 
 # Where it goes on ---------------------------------------------------------------------------------------------------

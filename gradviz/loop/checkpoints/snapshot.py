@@ -14,7 +14,7 @@ state                iteration, epoch, metrics, event counts and times, as `Stat
 metrics              what each has come to in this epoch
 validation           its newest results in this epoch, and how the random streams of its data stand
 handlers             what they remember
-random               how the random streams of torch, Python and numpy stand, and those that the data holds
+random               how the random streams of torch, Python and numpy stand, and those of what takes part
 epoch                of one that is not over: how many iterations are done, and how the streams stood at its beginning
 gradients            with ``gradients=True``: of the parameters that were reached
 ===================  ==================================================================================================
@@ -33,7 +33,7 @@ from gradviz.grad.algebra import Grad
 from gradviz.loop.checkpoints.files import FORMAT, VERSION
 from gradviz.loop.course import Resumption, UnderWay
 from gradviz.loop.plain import Plain, from_plain, parts_from_plain
-from gradviz.loop.random_states import Moment, random_states
+from gradviz.loop.random_states import Moment
 from gradviz.loop.training import Training
 from gradviz.step.saved import step_state
 from gradviz.step.step_state import StepState
@@ -49,7 +49,6 @@ def snapshot(training: Training, *, gradients: bool = False) -> tuple[dict[str, 
     """What a checkpoint of now holds, and what had to be left out."""
     plain, with_device = Plain(), Plain(keeps_device=True)
     step, now = training.step.state_dict(), training.state.step_state
-    course = training.course
     made = {
         "format": FORMAT,
         "format_version": VERSION,
@@ -62,7 +61,7 @@ def snapshot(training: Training, *, gradients: bool = False) -> tuple[dict[str, 
         "metrics": {name: plain(metric.state_dict(), name) for name, metric in training.metrics.items()},
         "validation": plain(_validation(training), "validation"),
         "handlers": with_device(training.handlers.state_dict(), "handlers"),
-        "random": plain((course.source.moment() if course.source else Moment(random_states(), {}))._asdict(), "random"),
+        "random": plain(training.course.moment()._asdict(), "random"),
         "epoch": plain(_under_way(training), "epoch"),
     }
     if gradients:

@@ -132,6 +132,14 @@ class Checkpoint:
                 (self.folder / true["written"][0]).unlink(missing_ok=True)
                 del true["written"][0]
             self._written = list(true["written"])
+        unsaved = [] if "streams" in self._said else self._training.unsaved_streams()
+        self._said.add("streams")  # looked for once
+        if unsaved:
+            warn(
+                f"Checkpoints cannot hold these random streams: {', '.join(unsaved)}. After a resume they draw other "
+                "numbers than they would have drawn (said once).",
+                CheckpointWarning,
+            )
         if left_out:
             self._warn(
                 "left out",
