@@ -68,6 +68,9 @@ class State:
         How often ``"iteration_started"`` and ``"iteration_completed"`` fired in this epoch; 0 again once it is over.
     times : dict of int to float
         Seconds each epoch took, pauses left out.
+    restored_epoch : int or None
+        Index of the epoch whose values the model has since the run was over, by ``early_stop(..., restore_best=True)``;
+        `metrics` are those of the last epoch all the same. None in a run, and after one that nothing was restored in.
     """
 
     iteration: int = 0
@@ -79,6 +82,7 @@ class State:
     event_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EVENTS, 0))
     epoch_event_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PER_ITERATION, 0))
     times: dict[int, float] = field(default_factory=dict)
+    restored_epoch: int | None = None
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())

@@ -102,7 +102,8 @@ class Steered:
             same metric once more, it takes the place of the earlier, and knows what that has seen.
         restore_best : bool
             Keep a copy of the parameters and buffers whenever the metric improves, in memory, and put the last one back
-            when the run is over, completed or halted. Handlers of ``"completed"`` and ``"halted"`` that are attached
+            when the run is over, completed or halted. `state.restored_epoch` says of which epoch it is then, while
+            `state.metrics` stay those of the last one. Handlers of ``"completed"`` and ``"halted"`` that are attached
             later see the model so. The optimizer's moments stay what they are. After an interrupt or an error the model
             stays as it was then.
         event : str or list of str
@@ -128,8 +129,8 @@ class Steered:
         >>> loop = gv.trainer(model, "mean_squared_error", diverges).early_stop("loss", patience=2, restore_best=True)
         >>> loop.run([(torch.ones(1, 1), torch.zeros(1, 1))], epochs=10)
         State: halted, iteration 4, epoch 4; loss 729
-        >>> model.weight.item()  # at the end of the epoch with the least loss
-        -3.0
+        >>> model.weight.item(), loop.state.restored_epoch  # at the end of the epoch with the least loss
+        (-3.0, 0)
         """
         events = named_events(event)
         best_of = self._training.step if restore_best else None

@@ -183,6 +183,9 @@ class Stretch:
         training.state.status = "halted" if halted else "completed"
         training.state.iteration = training.iterations_run
         training.handlers.fire(training.state.status, training.state)
+        if training.state.restored_epoch is not None:
+            progress, epoch = training.history.progress, training.state.restored_epoch + 1
+            progress.message = f"the model is that of epoch {epoch} of {progress.epochs} again"  # as the head counts
 
     def _broken_off(self, error: BaseException) -> BaseException:
         """Say in the state how it ended; the error to raise."""

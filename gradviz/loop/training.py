@@ -93,7 +93,7 @@ class Training:
 
     def begin(self, epochs: int, planned: int | None) -> None:
         """Say that training begins, and how far it will go."""
-        self.state.status = "training"
+        self.state.status, self.state.restored_epoch = "training", None
         progress = self.history.progress
         progress.epoch, progress.epochs = self.state.epoch, self.state.epoch + epochs
         done = 0 if self.course.middle is None else self.course.middle.done

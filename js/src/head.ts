@@ -74,6 +74,7 @@ export class Head {
     this.bar.style.width = `${100 * (done ?? 0)}%`;
     if (done === null) this.progress.removeAttribute("aria-valuenow");
     else this.progress.setAttribute("aria-valuenow", String(Math.round(100 * done)));
+    this.message.dataset.status = run.status;
     setLine(this.message, run.message);
     this.showError(error);
   }

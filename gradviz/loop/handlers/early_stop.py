@@ -36,6 +36,7 @@ class EarlyStop:
         self._events = events
         self._best_of = best_of
         self._best: dict[str, dict[str, Tensor]] | None = None
+        self._best_epoch: int | None = None
         self.name = f"early_stop({watched.metric})"
 
     def __eq__(self, other: object) -> bool:
@@ -52,25 +53,27 @@ class EarlyStop:
     def __call__(self, state: State) -> Control | None:
         """Look; at the end of a run, restore."""
         if state.status in ENDS:
-            self._restore()
+            self._restore(state)
             return None
         verdict = self._watched.look(state)
         if verdict == "improved" and self._best_of is not None:
-            self._best = _copied(self._best_of)
+            self._best, self._best_epoch = _copied(self._best_of), state.epoch
         return "halt_loop" if verdict == "stalled" else None
 
-    def _restore(self) -> None:
+    def _restore(self, state: State) -> None:
         if self._best_of is not None and self._best is not None:
             _put_back(self._best, self._best_of, self.name)
+            state.restored_epoch = self._best_epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """What it has seen, and the best values by name, if they are kept: parameters, buffers and float32 copies."""
-        return {**self._watched.state_dict(), "values": self._best}
+        """What it has seen; the best values by name, if they are kept: parameters, buffers and float32 copies."""
+        return {**self._watched.state_dict(), "values": self._best, "epoch": self._best_epoch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self._watched.load_state_dict(state)
         self._best = None if self._best_of is None else state["values"]
+        self._best_epoch = state.get("epoch")
 
 
 def _tensors(step: TrainStep) -> dict[str, dict[str, Tensor]]:

@@ -107,6 +107,21 @@ def test_it_stops_and_restores_however_the_loop_is_run(way):
     assert same(everything(loop), taken[1])
 
 
+def test_the_state_and_the_last_word_say_which_epoch_is_back(capsys, tmp_path):
+    seen = []
+    loop = loop_of([3, 1, 2, 2, 0, 5, 5]).early_stop("m", patience=1, restore_best=True).checkpoint(tmp_path)
+    loop.handle_event(["epoch_started", "halted", "completed"], lambda state: seen.append(state.restored_epoch))
+    state = loop.run(DATA, epochs=9)
+    assert (state.status, state.restored_epoch, state.metrics["m"]) == ("halted", 1, 2)
+    assert loop.history.progress.message == "the model is that of epoch 2 of 9 again"
+    assert capsys.readouterr().err.splitlines()[-1] == "the model is that of epoch 2 of 9 again"
+    assert loop.run(DATA).restored_epoch == 4
+    assert seen == [None, None, None, None, 1, None, 4]
+    again = loop_of([9] * 9).early_stop("m", restore_best=True).resume(tmp_path)
+    assert again.run(DATA).restored_epoch == 4
+    assert loop_of([1]).early_stop("m").run(DATA).restored_epoch is None
+
+
 def test_without_restore_best_the_last_values_stay():
     loop = loop_of([1, 2, 3, 4])
     taken = snapshots(loop)

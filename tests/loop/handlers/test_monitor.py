@@ -176,7 +176,7 @@ def test_what_it_has_seen_is_the_best_and_the_events_since():
     remembered = loop._training.handlers.state_dict()
     assert remembered == {
         "epoch_completed: monitor(m) #0": {"best": 1.0, "since": 2},
-        "epoch_completed: early_stop(m) #0": {"best": 1.0, "since": 2, "values": None},
+        "epoch_completed: early_stop(m) #0": {"best": 1.0, "since": 2, "values": None, "epoch": None},
     }
     fresh = Monitor(Watched("m", patience=2), act)
     fresh.load_state_dict(remembered["epoch_completed: monitor(m) #0"])
