@@ -42,10 +42,11 @@ class Shown:
             self._output = notebook.show_run(self._history, self._display)
             self.in_notebook = notebook.in_notebook()
             if self._log and not notebook.in_kernel() and sys.stderr is not None:
+                from gradviz.loop.handlers.beside import itself
                 from gradviz.loop.handlers.progress import ProgressBar, ProgressLines
 
                 kind = ProgressBar if sys.stderr.isatty() else ProgressLines
-                self._terminal = kind(self._history, self._log, sys.stderr)
+                self._terminal = kind(self._history, self._log, itself(sys.stderr))
         except Exception as error:  # our own failure never breaks a run
             said = f"The run cannot be shown ({type(error).__name__}: {error}); training goes on."
             warn(said, RecordingWarning)

@@ -50,7 +50,8 @@ def trainer(
         warn and go on.
     log : int
         In a terminal, iterations from one refresh of the progress bar to the next; in a log file, from one line to the
-        next; 0 for neither. In a notebook the heatmap has a bar of its own, whatever `log` is.
+        next, with one more after each epoch that was validated; 0 for neither. In a notebook the heatmap has a bar of
+        its own, whatever `log` is.
 
     Returns
     -------

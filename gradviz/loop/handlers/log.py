@@ -7,7 +7,7 @@ from typing import TextIO
 
 from gradviz.errors import EventError, described
 from gradviz.loop.events import State
-from gradviz.loop.handlers.progress import beside_bars
+from gradviz.loop.handlers.beside import beside_bars
 from gradviz.loop.same import is_same_handler
 
 
