@@ -30,7 +30,7 @@ E1107 NothingReachedError        the function reaches no trainable parameter
 E1108 GradOperationError         an operation gradients don't have
 W0201 RecordingWarning           something could not be recorded or shown; training goes on
 W0202 InputCastWarning           floating inputs were cast to the model's dtype
-W0203 MetricWarning              a metric took another's place, or is left out of a validation
+W0203 MetricWarning              a metric or validation took another's place, or a metric is left out of one
 W0204 HandlerWarning             a handler or metric failed under ``on_error="warn"``
 W0205 LossScaleWarning           steps are skipped in a row, and the loss scale falls no further
 W0206 ScheduleWarning            a learning rate that was reduced has been set anew
@@ -214,7 +214,7 @@ class InputCastWarning(GradvizWarning):
 
 
 class MetricWarning(GradvizWarning):
-    """A metric took the place of another one of the same name, or is left out of a validation."""
+    """A metric or a validation took the place of another one, or a metric is left out of a validation."""
 
     code = "W0203"
 
@@ -284,7 +284,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     word = str(name).lower().removesuffix("_loss")
     by_initials = [full for full in known if word and "".join(part[:1] for part in full.split("_")) == word]
-    close = by_initials or difflib.get_close_matches(word, known, n=1, cutoff=0.55)
+    by_beginning = [full for full in known if len(word) > 2 and full.startswith(word)]
+    close = by_initials or difflib.get_close_matches(word, known, n=1, cutoff=0.55) or by_beginning
     if not close:
         more = f" ... {len(known) - MOST_KNOWN} more" if len(known) > MOST_KNOWN else ""
         return "known: " + ", ".join(known[:MOST_KNOWN]) + more
@@ -353,5 +354,8 @@ def names_nearest_keyword(function: Callable[P, R]) -> Callable[P, R]:
     def with_known_keywords(*args: P.args, **kwargs: P.kwargs) -> R:
         check(kwargs)
         return function(*args, **kwargs)
+
+    # By which Python says that an argument is missing: a method's class is often not one that the user knows.
+    function.__qualname__ = function.__name__
 
     return with_known_keywords

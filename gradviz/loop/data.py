@@ -45,7 +45,7 @@ class Epochs:
                 "Data is an iterable of batches (inputs, targets), such as a DataLoader, or a function from the epoch "
                 f"to one; got {described(data)}.{hint}"
             )
-        if callable(data) and not isinstance(data, Iterable) and not _takes_one(data):
+        if callable(data) and not isinstance(data, Iterable) and not takes_one(data):
             raise DataError("A function that gives the data takes the epoch's index: lambda epoch: batches.")
         if isinstance(data, Iterator) and epochs > 1:
             raise DataError(
@@ -108,7 +108,7 @@ class Groups:
         return -(-len(self._batches) // self._size)  # type: ignore[arg-type]
 
 
-def _takes_one(function: Callable[..., Any]) -> bool:
+def takes_one(function: Callable[..., Any]) -> bool:
     try:
         inspect.signature(function).bind(0)
     except TypeError:

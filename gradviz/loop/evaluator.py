@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from gradviz.errors import names_nearest_keyword
+from gradviz.errors import MetricError, names_nearest_keyword
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.events import State
 from gradviz.loop.metrics.function_metric import LossMetric
@@ -33,6 +33,13 @@ class Evaluator(Measured):
     def _metrics(self) -> dict[str, Metric]:
         return self._followed
 
+    def _check_fields(self, metric: Metric) -> None:
+        if "loss" in metric.fields and self._step.objective is None:
+            raise MetricError(
+                f"The metric {metric.name!r} asks for 'loss', and there is none here. Write gv.evaluator(model, loss)."
+            )
+        metric.check(self._step.fields)
+
     def __repr__(self) -> str:
         return f"Evaluator of {type(self._step.model).__name__}: {', '.join(self._metrics) or 'no metrics'}"
 
@@ -54,8 +61,6 @@ class Evaluator(Measured):
         ------
         DataError
             If there is no batch, or one is no pair.
-        MetricError
-            If a metric asks for what an evaluation does not have, such as gradients.
         LoopError
             If a loop trains the model in another thread, and is not paused.
         """

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gradviz.errors import EventError, HandlerWarning, described, nearest, warn
+from gradviz.loop.data import takes_one
 from gradviz.loop.filters import ALWAYS, Filter
 from gradviz.loop.same import is_same_handler
 from gradviz.step.step_state import StepState
@@ -96,11 +97,12 @@ Handler = Callable[[State], Control | None]
 
 @dataclass
 class Attached:
-    """A handler at an event, and when it is called."""
+    """A handler at an event, when it is called, and whether it is a function of the user's."""
 
     handler: Handler
     filter: Filter
     comes_last: bool
+    is_users: bool
 
 
 class Handlers:
@@ -121,7 +123,13 @@ class Handlers:
         """Whose handlers they are: its methods return it, and so may a lambda that calls one."""
 
     def add(
-        self, event: str | Iterable[str], handler: Handler, filter: Filter = ALWAYS, *, comes_last: bool = False
+        self,
+        event: str | Iterable[str],
+        handler: Handler,
+        filter: Filter = ALWAYS,
+        *,
+        comes_last: bool = False,
+        is_users: bool = False,
     ) -> None:
         """Attach a handler; one that a notebook cell, run again, attaches again takes the place of the older.
 
@@ -136,6 +144,8 @@ class Handlers:
         comes_last : bool
             Call it after all others, also after one that has said where to halt: what it writes is how things stand
             when the event is over.
+        is_users : bool
+            It is a function of the user's, which may do anything.
 
         Raises
         ------
@@ -145,7 +155,15 @@ class Handlers:
         """
         events = named_events(event)
         if not callable(handler):
-            raise EventError(f"A handler is a function of the state; got {described(handler)}.")
+            raise EventError(
+                f"A handler is a function of the state; got {described(handler)}. Write "
+                f"loop.handle_event({events[0]!r}, lambda state: ...)."
+            )
+        if is_users and not takes_one(handler):
+            raise EventError(
+                f"A handler is called with the state alone, which {_name(handler)} does not take. Write "
+                "lambda state: ..., or def handler(state): ..."
+            )
         if filter.per == "epoch" and (whole := [event for event in events if event not in PER_ITERATION]):
             raise EventError(
                 f'{whole[0]!r} is not counted anew in each epoch; leave out per="epoch", or name another event.'
@@ -157,9 +175,9 @@ class Handlers:
         for event, place in zip(events, places, strict=True):
             attached = self._attached[event]
             if place is None:
-                attached.append(Attached(handler, filter, comes_last))
+                attached.append(Attached(handler, filter, comes_last, is_users))
             else:
-                attached[place] = Attached(handler, filter, comes_last)
+                attached[place] = Attached(handler, filter, comes_last, is_users)
             attached.sort(key=operator.attrgetter("comes_last"))
 
     def remove(self, handler: Handler, events: Iterable[str] = EVENTS) -> None:
@@ -173,6 +191,10 @@ class Handlers:
         attached = self._attached[event]
         return next((at for at, each in enumerate(attached) if is_same_handler(each.handler, handler)), None)
 
+    def at(self, event: str) -> tuple[Attached, ...]:
+        """Those of an event, in the order in which they are called."""
+        return tuple(self._attached[event])
+
     def __iter__(self) -> Iterator[Handler]:
         """Each handler once, at however many events it is."""
         return iter(self.named().values())
@@ -185,7 +207,7 @@ class Handlers:
         elif event in ("epoch_started", "epoch_completed", "epoch_halted"):
             state.epoch_event_counts.update(dict.fromkeys(PER_ITERATION, 0))
         control: Control | None = None
-        for each in tuple(self._attached[event]):
+        for each in self.at(event):
             self.said = control
             if control is None or each.comes_last or event in ENDS:
                 said = self._call(each, event, state)

@@ -32,9 +32,9 @@ class Filter:
     every : int, optional
         The 1st time, the (every + 1)-th, and so on.
     after, before : int, optional
-        Later than the so-manieth time, or earlier; neither includes it.
+        Later than that time, or earlier; neither includes it.
     once : int, optional
-        The so-manieth time only.
+        That time only.
     first : bool
         The very first time, over the whole run, only.
     when : callable, optional
@@ -66,7 +66,9 @@ class Filter:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole(name, value, least=least, error=EventError))
         if not isinstance(self.first, bool):
-            raise EventError(f"first is True or False; got {self.first!r}.")
+            is_count = isinstance(self.first, int) and self.first > 0
+            hint = f" For the first {self.first} times write before={self.first + 1}." if is_count else ""
+            raise EventError(f"first is True or False; got {self.first!r}.{hint}")
         if self.when is not None and not callable(self.when):
             raise EventError(f"when is a function of the state that says yes or no; got {described(self.when)}.")
         if self.per not in ("run", "epoch"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self, TextIO, Unpack
 
-from gradviz.errors import names_nearest_keyword
+from gradviz.errors import MetricWarning, names_nearest_keyword, warn
 from gradviz.loop.data import Data
 from gradviz.loop.events import Handler, State, named_events
 from gradviz.loop.filters import Filter, Filters, Per
@@ -55,8 +55,9 @@ class Handled(Steered):
             loop.stop()`` does, which says no more than None. When a notebook cell is run again, the function it defines
             anew takes the place of the older one; other functions are added.
         every, after, before, once : int, optional
-            At which of the times that the event fires: the 1st, the (every + 1)-th and so on; later than the
-            so-manieth; earlier; at that one only. All that are given must hold.
+            At which of the times that the event fires, counted from 1: ``every=3`` the 1st, the 4th, the 7th and so on;
+            ``after=3`` from the 4th on; ``before=3`` the 1st and the 2nd; ``once=3`` the 3rd only. All that are given
+            must hold.
         first : bool
             The very first time only.
         when : callable, optional
@@ -84,7 +85,8 @@ class Handled(Steered):
         2 2
         'completed'
         """
-        self._training.handlers.add(event, fn, Filter(every, after, before, once, first, when, per))
+        which = Filter(every, after, before, once, first, when, per)
+        self._training.handlers.add(event, fn, which, is_users=True)
         return self
 
     @names_nearest_keyword
@@ -141,7 +143,8 @@ class Handled(Steered):
         the loss that is trained by. Metrics of what only training has, such as gradients, are left out and named once.
 
         Results stay in `state.metrics` until the next validation, or until the epoch is over; `history.epochs` has the
-        last ones of each epoch. A loop has one validation: the next call takes the place of the one before.
+        last ones of each epoch. A loop has one validation: the next call takes the place of the one before, and says so
+        if its data is another.
 
         Parameters
         ----------
@@ -158,6 +161,11 @@ class Handled(Steered):
             If it is neither, or an iterator that can be read only once.
         EventError
             If there is no such event, or not within an epoch, or a filter is not of its kind.
+
+        Warns
+        -----
+        MetricWarning
+            W0203: if the loop had a validation of other data.
 
         Examples
         --------
@@ -177,7 +185,14 @@ class Handled(Steered):
         step = training.step
         events = named_events(event, VALIDATED_AT)
         validation = Validation(EvalStep(step.model, step.objective, step.precision, step.cast), data)
+        earlier = training.validation
         self._attach(events, training.validate, filters)
         training.handlers.remove(training.validate, set(VALIDATED_AT).difference(events))
         training.validation = validation
+        if earlier is not None and not earlier.is_of(data):
+            warn(
+                "A loop has one validation: this one takes the place of the one before. To look at other data as well, "
+                'call gv.evaluator(model, loss).run(data) in a function: loop.handle_event("epoch_completed", fn).',
+                MetricWarning,
+            )
         return self

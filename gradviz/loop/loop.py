@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Self
 
-from gradviz.errors import DataError, ModelError, OptimizerError, names_nearest_keyword, whole
+from gradviz.errors import DataError, MetricError, ModelError, OptimizerError, names_nearest_keyword, whole
 from gradviz.history.history import History
 from gradviz.loop.apart import Apart
 from gradviz.loop.background import Controlled
@@ -55,6 +55,13 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
     def _check_free(self) -> None:
         self._check_here("metric")
 
+    def _check_fields(self, metric: Metric) -> None:
+        if "gradients" in metric.fields and not self._step.keep_gradients:
+            raise MetricError(
+                f"The metric {metric.name!r} asks for 'gradients', and this loop keeps none. Write "
+                "gv.trainer(..., keep_gradients=True)."
+            )
+
     def __repr__(self) -> str:
         model, state = type(self._step.model).__name__, self.state
         return f"Loop of {model}: {state.iteration:,} iterations, {state.epoch} epochs ({state.status})"
@@ -99,8 +106,9 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
 
         Raises
         ------
-        DataError, ModelError, LossError, OptimizerError
-            Before anything has moved, if the data, the model or the loss cannot be trained, or not so.
+        DataError, ModelError, LossError, OptimizerError, MetricError
+            Before anything has moved, if the data, the model or the loss cannot be trained, or not so; if a metric
+            cannot be computed, or a handler goes by one that there is not.
         StateTypeError
             If a leaf of the step state changes its type, unless ``strict=False``; see `train_step`.
         KeyboardInterrupt
@@ -139,7 +147,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
 
         Raises
         ------
-        DataError, ModelError, LossError, OptimizerError, StateTypeError, KeyboardInterrupt
+        DataError, ModelError, LossError, OptimizerError, MetricError, StateTypeError, KeyboardInterrupt
             As in `run`, when the next epoch is asked for.
         LoopError
             If a run of this loop is under way.

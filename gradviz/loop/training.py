@@ -19,10 +19,13 @@ from gradviz.loop.gate import Gate
 from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.metrics.function_metric import LossMetric
 from gradviz.loop.metrics.metric import Metric, floats, results, shown
+from gradviz.loop.names import check_watched
 from gradviz.loop.validation import Validation
 from gradviz.recorder import Record, Recorder
 from gradviz.step.step_state import StepState
 from gradviz.step.train_step import TrainStep
+
+_BEFORE_A_STEP = ("started", "epoch_started", "iteration_started")
 
 
 class Training:
@@ -63,6 +66,9 @@ class Training:
 
     def prepare(self, source: Epochs, iterations: int | None) -> tuple[Any, int | None]:
         """The first epoch's batches, with its first one tried on the model; nothing has moved after it."""
+        metrics = self.metrics.values()
+        results = None if self.validation is None else self.validation.names(metrics)
+        check_watched(self.handlers, self.metrics, self.validate, results)
         batches = self.course.ask(source, self.state.epoch)
         planned = length(batches, iterations)
         if self.state.step_state:  # tried before; the iterator is made after the handlers, as in every later epoch
@@ -75,7 +81,7 @@ class Training:
                 batch = next(iterator)
         except StopIteration:
             raise source.empty(self.state.epoch) from None
-        self.state.step_state = self.step.init(batch)
+        self.state.step_state = self.step.init(batch, look=self._look)
         self._is_tried = True
         return chain([batch], iterator), planned
 
@@ -87,9 +93,24 @@ class Training:
     def _try_out(self, batch: Any) -> None:
         """What `prepare` does before the first run, for a step that was put into the middle of one."""
         if not self._is_tried:
-            tried = self.step.init(batch)
+            tried = self.step.init(batch, look=self._look)
             self.state.step_state = StepState(self.state.step_state, optimizer_state=tried["optimizer_state"])
             self._is_tried = True
+
+    def _look(self, tried: StepState) -> None:
+        """Try the metrics on a trial step, unless their errors are to be warned of only."""
+        if self._on_error == "warn":
+            return
+        # Whatever a function of the user's puts into the step state before a step is there for a metric too.
+        may_grow = any(each.is_users for event in _BEFORE_A_STEP for each in self.handlers.at(event))
+        for name, metric in self.metrics.items():
+            try:
+                if not may_grow:
+                    metric.check({*tried, *self.state.step_state})
+                metric.try_out(tried)
+            except Exception as error:
+                error.add_note(f"In the metric {name!r}.")
+                raise
 
     def begin(self, epochs: int, planned: int | None) -> None:
         """Say that training begins, and how far it will go."""
@@ -272,6 +293,9 @@ class Training:
             yield batch
             if self.guard.requested:
                 raise KeyboardInterrupt
+
+
+Training.validate.__qualname__ = "validate"  # what errors call it by
 
 
 def _interruptible(batches: Iterable[Any], guard: InterruptGuard) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gradviz.loop.data import Data, Epochs
 from gradviz.loop.evaluator import evaluated, loss_metrics
 from gradviz.loop.metrics.measured import VALIDATION
 from gradviz.loop.metrics.metric import Metric, complete
+from gradviz.loop.same import is_same_handler
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.streams import unsaved_in
 
@@ -33,6 +35,7 @@ class Validation:
                 "make_batches())."
             )
         self._step = step
+        self._data = data
         self._source = Epochs(data, 1)
         self._said: set[str] = set()
 
@@ -63,6 +66,10 @@ class Validation:
         """Those of its data that no checkpoint can hold, in words."""
         return [f"validation {stream}" for stream in unsaved_in(self._source.held())]
 
+    def is_of(self, data: Data) -> bool:
+        """Whether its data is this, or this defined once more, as when a notebook cell runs again."""
+        return is_same_handler(self._data, data) if isinstance(data, FunctionType) else self._data is data
+
     def state_dict(self) -> dict[str, Any]:
         """How the random streams of its data stand, and what was said."""
         return {"streams": self._source.streams(), "said": sorted(self._said)}
@@ -72,16 +79,22 @@ class Validation:
         self._source.put_back(state["streams"])
         self._said = set(state["said"])
 
+    def names(self, metrics: Iterable[Metric]) -> list[str]:
+        """What its results are called."""
+        return [VALIDATION + metric.name for metric in self._computed(metrics)]
+
+    def _computed(self, metrics: Iterable[Metric]) -> list[Metric]:
+        """What an evaluation can compute of a loop's metrics, with a loss of its own."""
+        fields = set(self._step.fields)
+        others = [metric for metric in metrics if metric.name != "loss" and fields.issuperset(metric.fields)]
+        return [*loss_metrics(self._step.objective), *others]
+
     def _carried(self, metrics: Iterable[Metric]) -> list[Metric]:
         """Copies of the metrics that an evaluation can compute; the others are named once."""
-        fresh, left_out = loss_metrics(self._step.objective), []
-        for metric in metrics:
-            if metric.name == "loss":
-                continue
-            if set(metric.fields) <= set(self._step.fields):
-                fresh.append(metric.fresh())
-            elif metric.name not in self._said:
-                left_out.append(metric)
+        metrics = list(metrics)
+        fresh = [metric.fresh() for metric in self._computed(metrics)]
+        carried = {metric.name for metric in fresh} | {"loss"} | self._said
+        left_out = [metric for metric in metrics if metric.name not in carried]
         if left_out:
             self._said.update(metric.name for metric in left_out)
             names = ", ".join(f"{metric.name!r} (of {', '.join(metric.fields)})" for metric in left_out)

@@ -8,6 +8,8 @@ counts add up, and their ratios are those of all examples together.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -41,3 +43,14 @@ __all__ = [
 
 METRICS: dict[str, Callable[..., Tensor]] = {name: globals()[name] for name in __all__}
 """By the names they go by."""
+
+
+def is_ours(metric: Any) -> bool:
+    """Whether a metric is one of these, with arguments or without.
+
+    Examples
+    --------
+    >>> is_ours(partial(precision, threshold=0.5)), is_ours(max)
+    (True, False)
+    """
+    return is_ours(metric.func) if isinstance(metric, partial) else any(metric is each for each in METRICS.values())

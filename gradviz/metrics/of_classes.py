@@ -90,8 +90,8 @@ def top_k_accuracy(prediction: Tensor, targets: Tensor, *, k: int = 5) -> Tensor
         )
     if not 1 <= k <= prediction.shape[1]:
         raise MetricError(
-            f"The prediction has {prediction.shape[1]} classes, of which k={k} cannot be the first. "
-            "Write functools.partial(gv.metrics.top_k_accuracy, k=2)."
+            f"There is no top_k_accuracy with k={k} of {prediction.shape[1]} classes; k is 5 if not said otherwise. "
+            "Write loop.metric(functools.partial(gv.metrics.top_k_accuracy, k=2))."
         )
     if prediction.isnan().any():
         return torch.tensor(math.nan)

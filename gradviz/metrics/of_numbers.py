@@ -47,10 +47,12 @@ def mean_squared_error(prediction: Tensor, targets: Tensor) -> Tensor:
 
 def _widened(name: str, prediction: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     if not (isinstance(prediction, Tensor) and isinstance(targets, Tensor) and prediction.shape == targets.shape):
+        is_one_more = getattr(prediction, "shape", ())[1:] == (1,)
         raise MetricError(
             f"{name} compares tensors of one shape; the prediction is "
             f"{described(prediction)}, the targets are {described(targets)}. "
-            "Write e.g. lambda p, y: (p.squeeze(1) - y).abs().mean()."
+            f"Write e.g. loop.metric(lambda p, y: gv.metrics.{name}(p{'.squeeze(1)' if is_one_more else '[:, 0]'}, y), "
+            f'"{name}").'
         )
     wide = torch.promote_types(torch.promote_types(prediction.dtype, targets.dtype), torch.float32)
     return prediction.to(wide), targets.to(wide)

@@ -36,5 +36,8 @@ def has_scores(prediction: Tensor, targets: Tensor) -> bool:
 def is_yes(targets: Tensor) -> Tensor:
     """Which targets are 1; a MetricError if they are not all 0 or 1."""
     if not ((targets == 0) | (targets == 1)).all():
-        raise MetricError("This metric counts classes, and these targets are neither class indices nor 0 and 1.")
+        raise MetricError(
+            "This metric counts classes, and these targets are neither class indices nor 0 and 1. Of numbers there are "
+            '"mean_absolute_error" and "mean_squared_error".'
+        )
     return targets == 1

@@ -41,7 +41,7 @@ def true_positives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.
     >>> true_positives(torch.tensor([0.8, 0.6, 0.4]), torch.tensor([1, 0, 1]), threshold=0.5)
     tensor(1)
     """
-    return _confusion(prediction, targets, threshold).true_positives
+    return _confusion(prediction, targets, threshold, "true_positives").true_positives
 
 
 def false_positives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
@@ -52,7 +52,7 @@ def false_positives(prediction: Tensor, targets: Tensor, *, threshold: float = 0
     >>> false_positives(torch.tensor([0.8, 0.6, 0.4]), torch.tensor([1, 0, 1]), threshold=0.5)
     tensor(1)
     """
-    return _confusion(prediction, targets, threshold).false_positives
+    return _confusion(prediction, targets, threshold, "false_positives").false_positives
 
 
 def true_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
@@ -63,7 +63,7 @@ def true_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.
     >>> true_negatives(torch.tensor([0.8, 0.6, 0.4]), torch.tensor([1, 0, 1]), threshold=0.5)
     tensor(0)
     """
-    return _confusion(prediction, targets, threshold).true_negatives
+    return _confusion(prediction, targets, threshold, "true_negatives").true_negatives
 
 
 def false_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
@@ -74,7 +74,7 @@ def false_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0
     >>> false_negatives(torch.tensor([0.8, 0.6, 0.4]), torch.tensor([1, 0, 1]), threshold=0.5)
     tensor(1)
     """
-    return _confusion(prediction, targets, threshold).false_negatives
+    return _confusion(prediction, targets, threshold, "false_negatives").false_negatives
 
 
 def precision(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
@@ -168,25 +168,25 @@ class _Confusion(NamedTuple):
     false_negatives: Tensor
 
 
-def _confusion(prediction: Tensor, targets: Tensor, threshold: float) -> _Confusion:
-    said, is_so = _said(prediction, targets, threshold), is_yes(targets)
+def _confusion(prediction: Tensor, targets: Tensor, threshold: float, name: str) -> _Confusion:
+    said, is_so = _said(prediction, targets, threshold, name), is_yes(targets)
     if prediction.isnan().any():
         return _Confusion(*torch.full((4,), math.nan))  # nothing is predicted
     return _Confusion((said & is_so).sum(), (said & ~is_so).sum(), (~said & ~is_so).sum(), (~said & is_so).sum())
 
 
 def _of_said(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
-    found = _confusion(prediction, targets, threshold)
+    found = _confusion(prediction, targets, threshold, "precision")
     return found.true_positives, found.true_positives + found.false_positives
 
 
 def _of_positives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
-    found = _confusion(prediction, targets, threshold)
+    found = _confusion(prediction, targets, threshold, "recall")
     return found.true_positives, found.true_positives + found.false_negatives
 
 
 def _of_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
-    found = _confusion(prediction, targets, threshold)
+    found = _confusion(prediction, targets, threshold, "specificity")
     return found.true_negatives, found.true_negatives + found.false_positives
 
 
@@ -194,7 +194,7 @@ def _share(part: Tensor, whole: Tensor) -> Tensor:
     return part / whole  # of nothing, NaN
 
 
-def _said(prediction: Tensor, targets: Tensor, threshold: float) -> Tensor:
+def _said(prediction: Tensor, targets: Tensor, threshold: float, name: str) -> Tensor:
     """Which examples are said to be of the second of two classes."""
     check_tensors(prediction, targets)
     prediction = without_axis_of_one(prediction, targets)
@@ -208,7 +208,7 @@ def _said(prediction: Tensor, targets: Tensor, threshold: float) -> Tensor:
     if prediction.shape[1] > 2:
         raise MetricError(
             f"The prediction has {prediction.shape[1]} classes, and this metric is of two. Write e.g. "
-            f"loop.metric(torchmetrics.classification.MulticlassPrecision({prediction.shape[1]}))."
+            f"{_of_more(name, prediction.shape[1])}."
         )
     if threshold:
         raise MetricError(
@@ -216,6 +216,13 @@ def _said(prediction: Tensor, targets: Tensor, threshold: float) -> Tensor:
             "model predict one number for each example."
         )
     return prediction[:, 1] > prediction[:, 0]
+
+
+def _of_more(name: str, classes: int) -> str:
+    """What to write where there are more classes."""
+    if name in ("precision", "recall", "specificity"):
+        return f"loop.metric(torchmetrics.classification.Multiclass{name.capitalize()}({classes}))"
+    return f'loop.metric(lambda p, y: gv.metrics.{name}(p.argmax(1) == 0, y == 0), "{name}_of_0", "running_sum")'
 
 
 _COUNTS = (true_positives, false_positives, true_negatives, false_negatives)

@@ -131,7 +131,7 @@ class TrainStep:
 
     # Before the first step -------------------------------------------------------------------------------------
 
-    def init(self, batch: Any) -> StepState:
+    def init(self, batch: Any, *, look: Callable[[StepState], Any] | None = None) -> StepState:
         """The state before the first step, in the structure, shapes and dtypes a step produces.
 
         One forward and one backward pass are tried, and the optimizer on zeros in its parameters' places; parameters,
@@ -141,6 +141,9 @@ class TrainStep:
         Parameters
         ----------
         batch : pair of (inputs, targets), or with ``accumulate=k`` a list of up to k of them
+        look : callable, optional
+            Is shown the state as the trial left it, with the batch's own targets, prediction and loss, before
+            everything is put back.
 
         Raises
         ------
@@ -152,15 +155,15 @@ class TrainStep:
         group = self._group(batch, Found.of(self.model))
         try:
             try:
-                return self._try_out(group)
+                return self._try_out(group, look)
             except ReentrantCheckpoint:
                 self.evaluate.taker.reentrant = True
-                return self._try_out(group)
+                return self._try_out(group, look)
         except Exception as error:
             error.add_note(f"In a trial step, before anything moved, on a batch of {in_words(group[0])}.{_hint(group)}")
             raise
 
-    def _try_out(self, group: list[Batch]) -> StepState:
+    def _try_out(self, group: list[Batch], look: Callable[[StepState], Any] | None) -> StepState:
         loss_modules = self.objective.modules if isinstance(self.objective, WrappedLoss) else []
         found = Found.of(self.model)
         self.mask.look(found)
@@ -182,6 +185,8 @@ class TrainStep:
                 self._clip(gradient)
             reached = zip(self.masters.of_all(found.parameters), gradient.given.values(), strict=True)
             learned = template(self.optimizer, [p for p, given in reached if given is not None])
+            if look is not None:
+                look(self._following(StepState(i=torch.tensor(0)), group, tried))
         self.optimizer_state = OptimizerState(self.optimizer, self.optimized_by_name, learned)
         state = StepState(
             i=torch.tensor(0),

@@ -89,9 +89,9 @@ def test_metrics_are_in_the_model_s_type():
         (lambda: gv.evaluator(scaled()).metric("accurcy"), MetricError, "did you mean 'accuracy'"),
         (lambda: gv.evaluator(scaled()).metric("accuracy", field=["y"]), UnknownKeywordError, "'fields'"),
         (
-            lambda: gv.evaluator(scaled()).metric(len, "n", fields=["gradients"]).run(DATA),
+            lambda: gv.evaluator(scaled()).metric(len, "n", fields=["gradients"]),
             MetricError,
-            r"asks for .gradients.: known: model_state, y_pred, y_true\.\n",
+            "asks for .gradients., which the step state does not have: known: model_state, y_pred, y_true",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_metric_s_error_names_it_and_the_batch():
     model = scaled()
     with pytest.raises(ValueError, match="too few") as error:
         gv.evaluator(model).metric(fails).run(RAGGED)
-    assert error.value.__notes__ == ["In the metric 'fails', at batch 1 of an evaluation."]
+    assert error.value.__notes__[-1] == "In the metric 'fails', at batch 1 of an evaluation."
     assert model.training
 
 

@@ -731,7 +731,7 @@ def test_a_stop_iteration_of_a_handler_or_a_metric_says_where_it_came_from():
     loop = small_loop().metric(lambda p, t: next(used_up), "m")
     with pytest.raises(RuntimeError, match="StopIteration was raised: next") as error:
         loop.run(batches(1.0))
-    assert "In the metric 'm'" in error.value.__notes__[0]
+    assert "In the metric 'm'" in error.value.__notes__[1]
 
 
 @pytest.mark.parametrize("event", ["iteration_completed", "epoch_completed", "completed"])
@@ -753,7 +753,8 @@ def test_a_metric_s_error_is_named_with_its_iteration():
     loop = small_loop().metric(lambda p, t: p.nonsense, "mine")
     with pytest.raises(AttributeError) as error:
         loop.run(batches(1))
-    assert error.value.__notes__ == ["In the metric 'mine', at iteration 0."]
+    given = "It was given y_pred, a tensor of shape (1, 1), y_true, a tensor of shape (1, 1)."
+    assert error.value.__notes__ == [given, "In the metric 'mine', at iteration 0."]
     assert loop.history.metrics["mine"].isna().tolist() == [True]
     assert loop.history.metrics["loss"].tolist() == [1]
 

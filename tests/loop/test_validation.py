@@ -211,9 +211,8 @@ def test_validating_changes_nothing_of_the_training():
     assert [m.training for m in plain.modules()] == [m.training for m in validated.modules()]
 
 
-def test_data_may_be_a_function_of_the_epoch_and_be_given_anew():
+def test_data_may_be_a_function_of_the_epoch():
     loop, asked = resting_loop(), []
-    loop.validate([(torch.zeros(1, 1), torch.full((1, 1), 5.0))])
     loop.validate(lambda epoch: (asked.append(epoch), iter(VALIDATION))[1])
     loop.run(TRAINING, epochs=2)
     assert asked == [0, 1]
@@ -286,10 +285,23 @@ def test_a_halted_epoch_may_be_validated_and_one_without_a_step_has_no_row():
 
 def test_a_loop_has_one_validation_and_the_next_call_moves_it():
     loop, seen = watched_loop(event="iteration_completed")
-    loop.validate(VALIDATION)
+    with pytest.warns(MetricWarning, match="takes the place of the one before"):
+        loop.validate(VALIDATION)
     loop.handle_event("epoch_completed", lambda state: seen.append(("later", state.metrics["validation_loss"])))
     loop.run(TRAINING)
     assert [value for _, value in seen] == [None] * 4 + [pytest.approx(0.2)]
+
+
+def test_a_validation_of_other_data_takes_the_place_with_a_word_and_the_same_once_more_without():
+    def held_out(epoch):
+        return VALIDATION
+
+    loop = resting_loop().validate(VALIDATION).validate(VALIDATION, event="iteration_completed")
+    with pytest.warns(MetricWarning, match="A loop has one validation: this one takes the place"):
+        loop.validate(held_out)
+    loop.validate(held_out)
+    with pytest.warns(MetricWarning, match="takes the place"):
+        loop.validate(list(VALIDATION))
 
 
 @pytest.mark.parametrize(
@@ -343,8 +355,8 @@ def test_a_metric_that_fails_in_validation_is_named_and_under_warn_the_run_goes_
 
     with pytest.raises(ZeroDivisionError) as error:
         resting_loop().metric(fails).validate(VALIDATION).run(TRAINING)
-    assert error.value.__notes__[0] == "In the metric 'fails', at batch 0 of an evaluation."
-    assert "for 'epoch_completed', at iteration 1" in error.value.__notes__[1]
+    assert error.value.__notes__[1] == "In the metric 'fails', at batch 0 of an evaluation."
+    assert error.value.__notes__[2] == "In the handler validate for 'epoch_completed', at iteration 1."
 
     loop = resting_loop(on_error="warn").metric(fails).validate(VALIDATION)
     with pytest.warns(HandlerWarning, match="'fails', at batch 0"):

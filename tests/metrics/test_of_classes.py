@@ -90,7 +90,12 @@ def test_among_the_k_best_of_every_pixel_and_of_one_is_accuracy():
 @pytest.mark.parametrize(
     ("prediction", "targets", "k", "words"),
     [
-        (torch.zeros(4, 3), torch.zeros(4), 5, "has 3 classes, of which k=5 cannot be the first"),
+        (
+            torch.zeros(4, 3),
+            torch.zeros(4),
+            5,
+            "no top_k_accuracy with k=5 of 3 classes; k is 5 if not said otherwise",
+        ),
         (torch.zeros(4, 3), torch.zeros(4), 0, "k=0"),
         (torch.zeros(4), torch.zeros(4), 1, r"prediction is a tensor of shape \(4,\), the targets are a tensor of"),
         (torch.zeros(4, 3), torch.zeros(5), 1, r"targets are a tensor of shape \(5,\)"),

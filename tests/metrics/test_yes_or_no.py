@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 import torch
+import torchmetrics
+from torch import nn
 
 import gradviz as gv
 from gradviz.errors import MetricError
@@ -79,7 +81,7 @@ def test_of_nothing_there_is_no_ratio_and_of_nan_there_is_no_answer():
     [
         (torch.zeros(4), torch.zeros(5), r"prediction is a tensor of shape \(4,\), the targets are a tensor of shape"),
         (torch.zeros(4), torch.zeros(4, 1), r"targets are a tensor of shape \(4, 1\)"),
-        (torch.zeros(4, 3), torch.zeros(4), r"has 3 classes.*torchmetrics\.classification\.MulticlassPrecision\(3\)"),
+        (torch.zeros(4, 3), torch.zeros(4), "has 3 classes.*Write e.g. loop"),
         (torch.zeros(4), torch.tensor([0, 1, 2, 1]), "neither class indices nor 0 and 1"),
         (torch.zeros(4), torch.tensor([-1, 1, 1, 1]), "neither class indices nor 0 and 1"),
         ({"logits": torch.zeros(4)}, torch.zeros(4), "the prediction is a dict"),
@@ -97,3 +99,25 @@ def test_a_partial_is_of_the_kind_of_its_function():
     assert counts_of(true_positives) is counts_of(len) is counts_of(partial(len)) is None
     part, whole = counts_of(partial(precision, threshold=0.5))(torch.tensor([0.4, 0.8]), torch.tensor([1, 1]))
     assert (part, whole) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["true_positives", "false_positives", "true_negatives", "false_negatives"])
+def test_a_count_of_more_than_two_classes_is_shown_how_to_count_one_of_them(name):
+    scores, targets = torch.tensor([[9.0, 0, 0], [0, 9, 0], [9, 0, 0]]), torch.tensor([0, 1, 2])
+    with pytest.raises(MetricError) as error:
+        getattr(gv.metrics, name)(scores, targets)
+    loop = gv.trainer(nn.Linear(1, 3), "cross_entropy", "sgd")
+    eval(str(error.value).split("Write e.g. ")[1].rstrip("."), {"loop": loop, "gv": gv})
+    counted = loop._metrics[f"{name}_of_0"].function(scores, targets)
+    expected = {"true_positives": 1, "false_positives": 1, "true_negatives": 1, "false_negatives": 0}
+    assert counted == expected[name]
+
+
+@pytest.mark.parametrize("name", ["precision", "recall", "specificity", "sensitivity"])
+def test_a_ratio_of_more_than_two_classes_is_sent_to_the_object_that_is_of_so_many(name):
+    with pytest.raises(MetricError) as error:
+        getattr(gv.metrics, name)(torch.zeros(4, 3), torch.zeros(4))
+    instead = {"sensitivity": "recall"}.get(name, name).capitalize()
+    line = str(error.value).split("Write e.g. ")[1].rstrip(".")
+    assert line == f"loop.metric(torchmetrics.classification.Multiclass{instead}(3))"
+    eval(line, {"loop": gv.trainer(nn.Linear(1, 3), "cross_entropy", "sgd"), "torchmetrics": torchmetrics})

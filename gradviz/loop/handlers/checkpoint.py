@@ -66,6 +66,7 @@ class Checkpoint:
         self.name = CHECKPOINT  # not by its path: a run's folder may have moved when it is resumed
         self._training = training
         self._best = best
+        self.metric = None if best is None else best.metric
         self._keep = keep
         self._pattern = pattern
         self._gradients = gradients

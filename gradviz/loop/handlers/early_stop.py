@@ -37,6 +37,7 @@ class EarlyStop:
         self._best_of = best_of
         self._best: dict[str, dict[str, Tensor]] | None = None
         self._best_epoch: int | None = None
+        self.metric = watched.metric
         self.name = f"early_stop({watched.metric})"
 
     def __eq__(self, other: object) -> bool:

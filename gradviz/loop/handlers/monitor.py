@@ -95,6 +95,7 @@ class Monitor:
             raise ValueError(f"monitor calls a function of the state; got {described(fn)}.")
         self._watched = watched
         self._fn = fn
+        self.metric = watched.metric
         self.name = f"monitor({watched.metric})"
 
     def __eq__(self, other: object) -> bool:
@@ -135,7 +136,10 @@ def value_of(metric: str, state: State) -> float:
     if metric in state.metrics:
         return float(state.metrics[metric])
     if not state.metrics:
-        hint = "there are none at this event, before the first batch of an epoch"
+        hint = (
+            "there are none at this event, before the first batch of an epoch. Name another one, such as "
+            'event="epoch_completed"'
+        )
     else:
         hint = nearest(metric, state.metrics)
     if metric.startswith(VALIDATION):

@@ -41,7 +41,7 @@ class Plateau:
         if not 0 < factor < 1:
             raise ValueError(f"factor is a number between 0 and 1; got {factor!r}.")
         check_learning_rate(optimizer)
-        self._metric = watched.metric
+        self.metric = watched.metric
         self._optimizer = optimizer
         self._scheduler = ReduceLROnPlateau(
             optimizer,
@@ -59,7 +59,7 @@ class Plateau:
         self.name = f"reduce_lr_on_plateau({watched.metric})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Plateau) and self._metric == other._metric
+        return isinstance(other, Plateau) and self.metric == other.metric
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -70,7 +70,7 @@ class Plateau:
 
     def __call__(self, state: State) -> None:
         """Look, and reduce if it is time."""
-        value = value_of(self._metric, state)
+        value = value_of(self.metric, state)
         before = self._rates()
         self._check_that_it_held(before)
         self._scheduler.step(value)

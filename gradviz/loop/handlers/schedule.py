@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -41,7 +42,7 @@ class Schedule:
         self._scheduler: LRScheduler | None = None
         if isinstance(make, LRScheduler):
             self._scheduler = checked(make, optimizer)
-        elif not callable(make):
+        elif not callable(make) or (isinstance(make, type) and not issubclass(make, LRScheduler)):
             raise ScheduleError(
                 f"A schedule is a torch.optim.lr_scheduler, or a factory of one; got {described(make)}. Write "
                 f"{_INSTEAD}."
@@ -66,8 +67,15 @@ class Schedule:
             self._scheduler = checked(self._made(), self._optimizer)
 
     def _made(self) -> Any:
+        make: Any = self._make
         try:
-            return self._make(self._optimizer)  # type: ignore[operator]
+            inspect.signature(make).bind(self._optimizer)
+        except TypeError as error:
+            raise ScheduleError(_more_than_the_optimizer(make, error)) from None
+        except ValueError:  # written in C, with a signature that cannot be read
+            pass
+        try:
+            return make(self._optimizer)
         except Exception as error:
             error.add_note(f"In the factory of a schedule, which is given the {type(self._optimizer).__name__}.")
             raise
@@ -130,6 +138,20 @@ def check_learning_rate(optimizer: Optimizer) -> None:
         raise ScheduleError(
             f"The {type(optimizer).__name__} has no learning rate that could change: no 'lr' in its param_groups."
         )
+
+
+def _more_than_the_optimizer(make: Any, error: TypeError) -> str:
+    kind = _kind(make)
+    said = f"The factory of a schedule is given the optimizer, and nothing else: {error}. Write "
+    if not (isinstance(kind, type) and issubclass(kind, LRScheduler)):
+        return f"{said}{_INSTEAD}."
+    parameters = list(inspect.signature(make).parameters.values())[1:]
+    missing = [
+        f"{p.name}=..."
+        for p in parameters
+        if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    return f"{said}functools.partial(torch.optim.lr_scheduler.{kind.__name__}, {', '.join(missing) or '...'})."
 
 
 def _is_said_again(earlier: Any, later: Any) -> bool:

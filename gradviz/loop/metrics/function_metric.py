@@ -10,10 +10,12 @@ import numpy as np
 from gradviz.loop.metrics.accumulators import Accumulator, Fold, maker
 from gradviz.loop.metrics.metric import Fields, Metric
 from gradviz.loop.same import is_same_handler
+from gradviz.metrics import is_ours
 from gradviz.metrics.yes_or_no import counts_of, is_count
 from gradviz.step.batch import Parts, batch_size
 from gradviz.step.objective import Objective
 from gradviz.step.shares import counted, counts_targets
+from gradviz.step.step_state import StepState
 
 
 class FunctionMetric(Metric):
@@ -50,6 +52,11 @@ class FunctionMetric(Metric):
             and is_same_handler(self.function, other.function)
             and is_same_handler(self.accumulate, other.accumulate)
         )
+
+    def try_out(self, state: StepState) -> None:
+        """Be computed if the function is one of ours; one of the user's may count its calls."""
+        if is_ours(self.function):
+            self.fresh()(state)
 
     def _take(self, parts: list[Fields]) -> float:
         if len(parts) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
@@ -35,6 +36,9 @@ class Measured:
 
     def _check_free(self) -> None:
         """Raise if metrics cannot be added now."""
+
+    def _check_fields(self, metric: Metric) -> None:
+        """Raise if a metric asks for a field that is never there."""
 
     @names_nearest_keyword
     def metric(
@@ -77,7 +81,10 @@ class Measured:
         Raises
         ------
         MetricError
-            If a name is unknown or taken, a function has no name to go by, or an object holds several metrics.
+            If a name is unknown or taken, a function has no name to go by, an object holds several metrics, or a field
+            is never there, such as ``gradients`` without ``keep_gradients=True``. From a metric of `gradviz.metrics` or
+            an object, when the first batch is tried, before anything has moved, if it cannot be computed of it; a
+            function of your own is first called after the first step.
 
         Examples
         --------
@@ -93,6 +100,7 @@ class Measured:
         """
         self._check_free()
         made = build_metric(fn_or_name, name, accumulate, fields)
+        self._check_fields(made)
         earlier = self._metrics.get(made.name)
         # A cell that is run again says the same once more; only another meaning is worth a word.
         if earlier is not None and not earlier.is_same(made):
@@ -134,6 +142,7 @@ def build_metric(
         raise MetricError(f"{name!r} is a name that loops and histories use themselves; give the metric another name.")
     chosen = DEFAULT_FIELDS if fields is None else fields
     if not isinstance(metric, Accumulating):
+        _check_arguments(name, metric, chosen)
         return FunctionMetric(name, metric, chosen, accumulate)
     if accumulate is not None:
         raise MetricError(
@@ -141,6 +150,18 @@ def build_metric(
             "For its batches alone, give a function of the batch instead of the object."
         )
     return ObjectMetric(name, metric, chosen)
+
+
+def _check_arguments(name: str, function: Callable[..., Any], fields: Sequence[str]) -> None:
+    try:
+        inspect.signature(function).bind(*fields)
+    except TypeError as error:
+        raise MetricError(
+            f"The metric {name!r} is given {', '.join(fields) or 'nothing'}, and takes something else: {error}. Name "
+            f'what it takes: loop.metric(function, {name!r}, fields=["y_pred"]).'
+        ) from None
+    except ValueError:
+        pass  # written in C, with a signature that cannot be read
 
 
 def _name_of(function: Any) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -43,13 +43,33 @@ class Metric(ABC):
 
     def __call__(self, state: StepState) -> float:
         """The batch's own value, which joins the others."""
-        missing = [name for name in self.fields if name not in state]
+        self.check(state)
+        try:
+            with torch.no_grad():
+                return self._take(in_parts(state, self.fields))
+        except Exception as error:
+            if not isinstance(error, MetricError):
+                given = ", ".join(f"{name}, {described(state[name])}" for name in self.fields)
+                error.add_note(f"It was given {given}.{self._hint(state)}")
+            raise
+
+    def check(self, fields: Collection[str]) -> None:
+        """Refuse to be computed of these fields of a step state alone.
+
+        Raises
+        ------
+        MetricError
+        """
+        missing = [name for name in self.fields if name not in fields]
         if missing:
-            is_training = "optimizer_state" in state
-            hint = " Pass keep_gradients=True to trainer." if "gradients" in missing and is_training else ""
-            raise MetricError(f"The metric {self.name!r} asks for {missing[0]!r}: {nearest(missing[0], state)}.{hint}")
-        with torch.no_grad():
-            return self._take(in_parts(state, self.fields))
+            raise MetricError(
+                f"The metric {self.name!r} asks for {missing[0]!r}, which the step state does not have: "
+                f"{nearest(missing[0], fields)}"
+            )
+
+    @abstractmethod
+    def try_out(self, state: StepState) -> None:
+        """Be computed of the trial before the first step, where nothing remembers it, so that what cannot be raises."""
 
     @abstractmethod
     def _take(self, parts: list[Fields]) -> float:
@@ -137,12 +157,11 @@ class Metric(ABC):
         return number
 
     def _called(self, function: Callable[..., Any], part: Fields) -> Any:
-        try:
-            return function(*[part[name] for name in self.fields])
-        except TypeError as error:
-            given = ", ".join(self.fields)
-            error.add_note(f'It was given {given}; for others write .metric(..., fields=["gradients"]).')
-            raise
+        return function(*[part[name] for name in self.fields])
+
+    def _hint(self, state: StepState) -> str:
+        """A word more on what it was given, where that is often the mistake."""
+        return ""
 
     def _reported(self, number: float) -> np.floating[Any]:
         if not abs(number) > _LARGEST:

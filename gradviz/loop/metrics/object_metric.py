@@ -15,6 +15,7 @@ from gradviz.errors import CheckpointWarning, MetricError, warn
 from gradviz.loop.metrics.metric import Fields, Metric
 from gradviz.loop.plain import Plain, parts_from_plain
 from gradviz.step.batch import tensors_of
+from gradviz.step.step_state import StepState
 
 _REFRESHED = 64
 """What is shown is computed anew when the epoch has grown by one part in so many."""
@@ -86,6 +87,10 @@ class ObjectMetric(Metric):
             and _options(self._of) == _options(other._of)
         )
 
+    def try_out(self, state: StepState) -> None:
+        """Be computed by copies that are thrown away."""
+        self.fresh()(state)
+
     def _take(self, parts: list[Fields]) -> float:
         self._own = math.nan
         self._batch.reset()
@@ -103,6 +108,14 @@ class ObjectMetric(Metric):
         except ValueError:  # of one example alone there may be no value, as of R2Score
             self._value = self._number(self._epoch.compute(), _HINT)
         return self._own
+
+    def _hint(self, state: StepState) -> str:
+        kind = type(self._of).__name__
+        scores = state.get("y_pred")
+        if kind.startswith("Binary") and isinstance(scores, torch.Tensor) and scores.ndim > 1 and scores.shape[1] > 2:
+            more = f"{kind.replace('Binary', 'Multiclass')}({scores.shape[1]})"
+            return f" {kind} is of two classes; write loop.metric({more}) of {scores.shape[1]}."
+        return ""
 
     def _move(self, part: Fields) -> None:
         device = next((leaf.device for leaf in tensors_of(*[part[name] for name in self.fields])), None)

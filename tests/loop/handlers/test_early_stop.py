@@ -202,5 +202,5 @@ def test_it_works_with_an_optimizer_of_the_user_s_and_a_validation():
 
 
 def test_a_metric_that_is_not_there_is_an_error():
-    with pytest.raises(MetricError, match="No metric is called 'accuracy': known: loss, m"):
+    with pytest.raises(MetricError, match="No metric is called 'accuracy', which early_stop follows: known: loss, m"):
         loop_of([1], optimizer=partial(torch.optim.SGD, lr=0.1)).early_stop("accuracy").run(DATA)

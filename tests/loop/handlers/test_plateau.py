@@ -108,7 +108,9 @@ def test_options_that_are_none_are_refused(options, words):
 
 
 def test_a_metric_that_is_not_there_is_an_error():
-    with pytest.raises(MetricError, match="No metric is called 'n': known: loss, m"):
+    with pytest.raises(
+        MetricError, match="No metric is called 'n', which reduce_lr_on_plateau follows: known: loss, m"
+    ):
         loop_of([1]).reduce_lr_on_plateau("n").run(DATA)
 
 

@@ -176,14 +176,24 @@ def test_what_is_no_schedule_or_one_of_something_else_is_refused():
         ("step", r"A schedule is a torch.optim.lr_scheduler, or a factory of one; got a str. Write functools"),
         (None, "got None"),
         (lambda optimizer: optimizer, r"The factory of a schedule returned a SGD, not a torch.optim.lr_scheduler"),
+        (
+            torch_s.StepLR,
+            r"missing a required argument: 'step_size'\. Write .*lr_scheduler\.StepLR, step_size=\.\.\.\)",
+        ),
+        (partial(torch_s.CyclicLR, base_lr=0.1), r"CyclicLR, max_lr=\.\.\.\)"),
+        (
+            lambda: None,
+            r"too many positional arguments\. Write functools\.partial\(torch\.optim\.lr_scheduler\.StepLR, ",
+        ),
+        (torch.optim.SGD, "got the class SGD. Write functools.partial"),
         (torch_s.ReduceLROnPlateau, r"follows a metric. Write loop.reduce_lr_on_plateau\("),
     ):
         loop = loop_of()
         with pytest.raises(ScheduleError, match=words):
             loop.lr_schedule(make)
         assert loop._training.handlers.state_dict() == {}
-    with pytest.raises(TypeError, match="step_size") as error:
-        loop_of().lr_schedule(torch_s.StepLR)
+    with pytest.raises(ZeroDivisionError) as error:
+        loop_of().lr_schedule(lambda optimizer: 1 / 0)
     assert error.value.__notes__ == ["In the factory of a schedule, which is given the SGD."]
     with pytest.raises(EventError, match="No event is called 'epoch'"):
         loop_of().lr_schedule(KINDS["StepLR"], event="epoch")

@@ -129,10 +129,14 @@ def test_an_unknown_field_is_named():
 
 
 def test_a_metric_of_other_arguments_is_told_what_it_was_given():
-    metric = build_metric(lambda gradients: gradients.norm(), "norm", "running_average", None)
-    with pytest.raises(TypeError) as error:
-        metric(StepState(y_pred=torch.zeros(2), y_true=torch.zeros(2)))
-    assert 'given y_pred, y_true; for others write .metric(..., fields=["gradients"])' in error.value.__notes__[0]
+    with pytest.raises(
+        MetricError, match=r"is given y_pred, y_true, and takes something else: .*fields=\[\"y_pred\"\]"
+    ):
+        build_metric(lambda gradients: gradients.norm(), "norm", "running_average", None)
+    metric = build_metric(lambda *given: given[2], "third")
+    with pytest.raises(IndexError) as error:
+        metric(StepState(y_pred=torch.zeros(2), y_true=torch.zeros(2, 1)))
+    assert error.value.__notes__ == ["It was given y_pred, a tensor of shape (2,), y_true, a tensor of shape (2, 1)."]
 
 
 def read_safely(state: dict[str, object]) -> dict[str, object]:
@@ -317,3 +321,40 @@ def test_a_function_defined_anew_is_the_same_metric_and_another_accumulator_is_n
     assert not metric.is_same(build_metric(len, "n", fold(2), ["y_pred"]))
     assert not metric.is_same(build_metric(len, "n", "max", ["y_pred"]))
     assert not metric.is_same(build_metric(len, "n", fold(1), ["y_true"]))
+
+
+@pytest.mark.parametrize("metric", ["accuracy", partial(gv.metrics.precision, threshold=0.5)])
+def test_a_metric_of_ours_that_does_not_fit_the_data_is_told_before_anything_moves(metric):
+    model = nn.Linear(2, 3)
+    before = model.weight.clone()
+    loop = gv.trainer(model, "mean_squared_error", "sgd").metric(metric)
+    with pytest.raises(MetricError) as error:
+        loop.run([(torch.ones(4, 2), torch.full((4, 3), 0.5))])
+    assert "In a trial step, before anything moved" in error.value.__notes__[-1]
+    assert "In the metric" in error.value.__notes__[0]
+    assert torch.equal(model.weight, before)
+    assert len(loop.history) == 0
+
+
+def test_a_function_of_the_user_s_is_called_once_for_each_step_and_no_more():
+    calls = []
+    loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd").metric(lambda p, y: calls.append(p) or 1.0, "m")
+    loop.run([(torch.ones(4, 2), torch.ones(4, 1))] * 3)
+    assert len(calls) == 3
+
+
+def test_fields_that_are_never_there_are_told_before_anything_moves():
+    data = [(torch.ones(4, 2), torch.ones(4, 1))]
+    loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
+    with pytest.raises(
+        MetricError, match=r"'norm' asks for 'gradients', and this loop keeps none\. Write gv\.trainer\("
+    ):
+        loop.metric(gv.norm, "norm", fields=["gradients"])
+    loop.metric(len, "n", fields=["y_pre"])
+    with pytest.raises(
+        MetricError, match="asks for 'y_pre', which the step state does not have: did you mean 'y_pred'"
+    ):
+        loop.run(data)
+    assert len(loop.history) == 0
+    loop.handle_event("iteration_started", lambda state: state.step_state.update(y_pre=[1, 2]))
+    assert float(loop.run(data).metrics["n"]) == 2, "a handler may put more into the state"

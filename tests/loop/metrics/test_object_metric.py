@@ -395,3 +395,21 @@ def test_torchmetrics_is_not_needed():
         "gv.evaluator(torch.nn.Linear(1, 2)).metric('accuracy')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_object_that_does_not_fit_the_data_is_told_before_anything_moves_and_a_trial_is_forgotten():
+    torch.manual_seed(0)
+    data = [(torch.randn(6, 2), torch.tensor([0, 1, 2, 0, 1, 2]))] * 2
+    model = nn.Linear(2, 3)
+    before = model.weight.clone()
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        gv.trainer(model, "cross_entropy", "sgd").metric(BinaryAUROC()).run(data)
+    assert "In a trial step, before anything moved" in error.value.__notes__[-1]
+    assert torch.equal(model.weight, before)
+    assert "BinaryAUROC is of two classes; write loop.metric(MulticlassAUROC(3)) of 3." in error.value.__notes__[0]
+
+    class Batches(Spread):
+        def compute(self) -> torch.Tensor:
+            return torch.tensor(self.n)
+
+    assert float(gv.trainer(model, "cross_entropy", "sgd").metric(Batches()).run(data).metrics["Batches"]) == 2
