@@ -109,6 +109,7 @@ class Groups:
 
 
 def takes_one(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called with one argument, as far as that can be told."""
     try:
         inspect.signature(function).bind(0)
     except TypeError:
