@@ -107,6 +107,9 @@ class Controlled(Turns):
         model is in train mode; `pause` first to look at it. Handlers can be attached meanwhile, metrics not. Random
         numbers that are drawn meanwhile come from the stream that training draws from, unless the loop has a ``seed=``.
 
+        Python lets one thread run at a time: who asks over and over, without a rest, holds the training up; let it rest by
+        ``time.sleep(0.1)`` in between.
+
         A program that ends stops the training, after the iteration that is under way; `wait` waits for its end.
 
         Parameters
@@ -124,7 +127,7 @@ class Controlled(Turns):
         DataError, ModelError, LossError, OptimizerError
             Before anything has moved, if the data, the model or the loss cannot be trained, or not so.
         LoopError
-            If a run of this loop is under way.
+            If a run of this loop is under way, or another loop trains the same parameters (see `running`).
 
         Examples
         --------

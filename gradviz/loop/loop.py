@@ -111,6 +111,8 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
             cannot be computed, or a handler goes by one that there is not.
         StateTypeError
             If a leaf of the step state changes its type, unless ``strict=False``; see `train_step`.
+        LoopError
+            If a run of this loop is under way, or another thread trains the same parameters (see `running`).
         KeyboardInterrupt
             After Ctrl-C, once the iteration is finished and recorded; a second Ctrl-C stops at once.
         """
@@ -150,7 +152,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         DataError, ModelError, LossError, OptimizerError, MetricError, StateTypeError, KeyboardInterrupt
             As in `run`, when the next epoch is asked for.
         LoopError
-            If a run of this loop is under way.
+            As in `run`.
 
         Examples
         --------
