@@ -107,7 +107,7 @@ class Controlled(Turns):
         model is in train mode; `pause` first to look at it. Handlers can be attached meanwhile, metrics not. Random
         numbers that are drawn meanwhile come from the stream that training draws from, unless the loop has a ``seed=``.
 
-        Python lets one thread run at a time: who asks over and over, without a rest, holds the training up; let it rest by
+        Python lets one thread run at a time: who asks over and over, without a rest, holds the training up; put a
         ``time.sleep(0.1)`` in between.
 
         A program that ends stops the training, after the iteration that is under way; `wait` waits for its end.
