@@ -20,7 +20,7 @@ E0211 FreezeError                a freeze or unfreeze that names no parameter of
 E0212 StateTypeError             a leaf of the step state changed its dtype, shape or structure (``strict=True``)
 E0213 ScheduleError              a learning rate schedule that is none, or of another optimizer
 E0214 CheckpointError            no checkpoint, or one of another model, optimizer or loss scale
-E0215 LoopError                  something asked of a loop that it cannot do now: a run while one is under way
+E0215 LoopError                  something a loop cannot do now: a run while one is under way, or over an earlier one
 E0303 NotAModelError             Grad[...] of something that is no model
 E0901 NoSuchFieldError           a field that a step state or a gradient does not have
 E0904 ModelMismatchError         a model of another class than the function wants, or gradients of two models

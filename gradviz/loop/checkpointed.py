@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Self, Unpack
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Self, Unpack
 
-from gradviz.errors import names_nearest_keyword
+from gradviz.errors import LoopError, names_nearest_keyword
+from gradviz.loop.checkpoints.earlier import IfExists, how_far
 from gradviz.loop.events import named_events
 from gradviz.loop.filters import Filter, Filters
 from gradviz.loop.handlers.checkpoint import PATTERN, Checkpoint, Pattern
 from gradviz.loop.handlers.monitor import Mode, Watched
 from gradviz.loop.training import Training
 
+if TYPE_CHECKING:
+    from gradviz.loop.stretch import Stretch
+
+MOST_LISTED = 6
+"""Files that an error names."""
+
 
 class Checkpointed:
     """Something that trains, and writes down where it stands."""
 
     _training: Training
+    _if_exists: IfExists
+    _under_way: Stretch | None
 
     @names_nearest_keyword
     def checkpoint(
@@ -52,7 +61,8 @@ class Checkpointed:
         Parameters
         ----------
         path : path
-            The run's folder, made if need be.
+            The run's folder, made if need be. Where it holds checkpoints of an earlier run, ``if_exists`` of `trainer`
+            says what becomes of them; by default the first run raises a LoopError, unless `resume` came before.
         event : str or list of str
             ``"epoch_completed"``, ``"iteration_completed"``, ``"epoch_halted"``, ``"completed"`` or ``"halted"``.
         best : str, optional
@@ -104,5 +114,36 @@ class Checkpointed:
             pattern=pattern,
             gradients=gradients,
         )
+        if self._under_way is not None:
+            self._check_earlier([handler])
         self._training.handlers.add(handler.events, handler, Filter(**filters), comes_last=True)
         return self
+
+    def _to_go_on_from(self) -> list[Checkpoint]:
+        """Those whose folders hold an earlier run that this one is to go on from, the furthest first.
+
+        Raises
+        ------
+        LoopError
+            If there is an earlier run, and nobody has said what becomes of it.
+        """
+        handlers = [handler for handler in self._training.handlers if isinstance(handler, Checkpoint)]
+        if self._if_exists != "resume" or self._training.iterations_run:
+            self._check_earlier(handlers)
+            return []
+        found = [handler for handler in handlers if handler.earlier()]
+        return sorted(found, key=lambda handler: how_far(handler.folder), reverse=True)
+
+    def _check_earlier(self, handlers: Iterable[Checkpoint]) -> None:
+        for handler in handlers:
+            names = [] if self._if_exists == "overwrite" else handler.earlier()
+            if names:
+                epochs, iterations = how_far(handler.folder)
+                far = f", the newest after {epochs:,} epochs and {iterations:,} iterations" if epochs >= 0 else ""
+                listed = ", ".join(names[:MOST_LISTED]) + (" ..." if len(names) > MOST_LISTED else "")
+                raise LoopError(
+                    f"{str(handler.folder)!r} holds {len(names)} checkpoints of an earlier run{far}: {listed}. "
+                    f"loop.resume({handler.path!r}) before the first run goes on from there; "
+                    'gv.trainer(..., if_exists="overwrite") replaces them; another path, as in '
+                    f"loop.checkpoint({handler.path + '_2'!r}), leaves them alone."
+                )

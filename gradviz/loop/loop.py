@@ -13,7 +13,8 @@ from gradviz.history.history import History
 from gradviz.loop.apart import Apart
 from gradviz.loop.background import Controlled
 from gradviz.loop.checkpointed import Checkpointed
-from gradviz.loop.checkpoints.files import load
+from gradviz.loop.checkpoints.earlier import IfExists
+from gradviz.loop.checkpoints.files import folder_of, load
 from gradviz.loop.checkpoints.snapshot import restore
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.display import Display, Shown
@@ -31,8 +32,17 @@ from gradviz.step.train_step import TrainStep
 class Loop(Handled, Checkpointed, Measured, Controlled):
     """A training loop. Made by `trainer`; its methods change it and return it."""
 
-    def __init__(self, step: TrainStep, *, record: Record = "all", on_error: OnError = "raise", log: int = 50) -> None:
+    def __init__(
+        self,
+        step: TrainStep,
+        *,
+        record: Record = "all",
+        if_exists: IfExists = "error",
+        on_error: OnError = "raise",
+        log: int = 50,
+    ) -> None:
         self._step = step
+        self._if_exists = if_exists
         self._log = whole("log", log)
         self._training = Training(step, record=record, on_error=on_error)
         self._training.handlers.loop = weakref.ref(self)
@@ -109,6 +119,9 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         DataError, ModelError, LossError, OptimizerError, MetricError
             Before anything has moved, if the data, the model or the loss cannot be trained, or not so; if a metric
             cannot be computed, or a handler goes by one that there is not.
+        LoopError
+            Before anything has moved, if the folder of a `checkpoint` holds an earlier run; see ``if_exists`` of
+            `trainer`. And if a run of this loop is under way.
         StateTypeError
             If a leaf of the step state changes its type, unless ``strict=False``; see `train_step`.
         LoopError
@@ -232,11 +245,13 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         """
         self._check_idle()
         saved = load(path)
+        folder = folder_of(path).resolve()
         with contextlib.nullcontext() if self._apart is None else self._apart.lent():
             restore(self._training, saved)
         if self._apart is not None and self.state.step_state:
             self.state.step_state["model_state"] = self._apart.model_state
         self.history.cut(self._training.iterations_run, self.state.epoch)
+        self._training.folders.add(folder)
         return self
 
     # One stretch of training -----------------------------------------------------------------------------------
@@ -254,8 +269,20 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         self._check_in_place(in_place)
         if epochs == 0 or iterations == 0:
             return None
+        self._resume_earlier(in_place)
         apart = contextlib.nullcontext if in_place else self._apart_from_the_model
         return Stretch(self._training, source, epochs, iterations, apart, Shown(self.history, display, self._log))
+
+    def _resume_earlier(self, in_place: bool) -> None:
+        """Go on from the run that lies where this one will write its checkpoints, where that was asked for."""
+        found = self._to_go_on_from()
+        if not found:
+            return
+        self._check_idle()
+        if not in_place and self._apart is None:
+            self._apart = Apart(self._step.model)
+        self.resume(found[0].path)
+        self._training.folders.update(each.folder.resolve() for each in found)
 
     def _check_in_place(self, in_place: bool) -> None:
         if in_place and self._apart is not None:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from gradviz.errors import names_nearest_keyword
+from gradviz.loop.checkpoints.earlier import IF_EXISTS, IfExists
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
 from gradviz.loop.turns import check_not_trained
@@ -31,6 +32,7 @@ def trainer(
     strict: bool = True,
     seed: int | None = None,
     record: Record = "all",
+    if_exists: IfExists = "error",
     on_error: OnError = "raise",
     log: int = 50,
 ) -> Loop:
@@ -45,6 +47,11 @@ def trainer(
         What each iteration's row holds of every gradient: all statistics; the norm and the counts of NaN and infinite
         entries, for less time; or nothing, for almost none. The loss, the metrics and the events are there anyway, and
         what was not recorded is missing, with the state ``"not_recorded"`` where there is no number at all.
+    if_exists : {"error", "resume", "overwrite"}
+        What becomes of an earlier run that lies where this one will write, as in the folder of a `checkpoint`. The
+        first run raises a LoopError before anything has moved; or it goes on by itself from the furthest checkpoint
+        there, and begins where there is none; or the old files go away once the first new one is written. What this
+        loop has written itself, or was resumed from, is its own.
     on_error : {"raise", "warn"}
         What an error in one of your own handlers or metrics does: end the run, named with event and iteration, or
         warn and go on.
@@ -82,6 +89,8 @@ def trainer(
     """
     if record not in ("all", "norms", None):
         raise ValueError(f'record is "all", "norms" or None; got {record!r}.')
+    if if_exists not in IF_EXISTS:
+        raise ValueError(f'if_exists is "error", "resume" or "overwrite"; got {if_exists!r}.')
     if on_error not in ("raise", "warn"):
         raise ValueError(f'on_error is "raise" or "warn"; got {on_error!r}.')
     if policy is not None:
@@ -99,4 +108,4 @@ def trainer(
         strict=strict,
         seed=seed,
     )
-    return Loop(step, record=record, on_error=on_error, log=log)
+    return Loop(step, record=record, if_exists=if_exists, on_error=on_error, log=log)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class Training:
         self._has_means = False  # whether this epoch's are in the history
         self.iterations_run = 0
         self.course = Course(self._drawing)
+        self.folders: set[Path] = set()  # those of checkpoints that this run has written, or goes on from
         self._is_tried = False
         self.guard = InterruptGuard()
         self.gate = Gate()

@@ -65,8 +65,9 @@ def test_a_file_for_each_epoch_by_epoch_and_iterations_run(tmp_path):
 def test_names_of_ones_own_in_a_folder_of_ones_own(tmp_path):
     folder = tmp_path / "deep" / "runs"
     small_loop().checkpoint(str(folder), pattern="ckp_{epoch:03d}.pth").run([BATCH], epochs=2)
-    small_loop().checkpoint(folder, pattern=lambda state: f"at {state.iteration}").run([BATCH])
-    assert names(folder) == ["at 0", "ckp_000.pth", "ckp_001.pth", "last.pt"]
+    loop = small_loop().resume(folder).checkpoint(folder, pattern=lambda state: f"at {state.iteration}")
+    loop.run([BATCH])
+    assert names(folder) == ["at 2", "ckp_000.pth", "ckp_001.pth", "last.pt"]
 
 
 @pytest.mark.parametrize(("keep", "n"), [(1, 1), (2, 2), (3, 3), (None, 5), (9, 5)])
@@ -243,7 +244,7 @@ def test_kept_gradients_are_left_out_unless_they_are_asked_for(tmp_path):
 @pytest.mark.case("axon-G12")
 def test_kept_gradients_are_zeros_after_a_resume_unless_they_were_saved(tmp_path):
     for gradients in (False, True):
-        loop = small_loop(keep_gradients=True).checkpoint(tmp_path, gradients=gradients)
+        loop = small_loop(keep_gradients=True, if_exists="overwrite").checkpoint(tmp_path, gradients=gradients)
         loop.run([BATCH])
         again = small_loop(keep_gradients=True).resume(tmp_path)
         kept, now = loop.state.step_state.gradients, again.state.step_state.gradients

@@ -124,7 +124,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise CheckpointError(
             f"There is no {str(path)!r}. A run's folder is the one that .checkpoint(folder) was given."
         )
-    folder = path / FOLDER if (path / FOLDER).is_dir() else path
+    folder = folder_of(path)
     failures: list[str] = []
     for file in _newest_first(folder):
         try:
@@ -138,6 +138,14 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     if failures:
         raise CheckpointError(f"No checkpoint in {folder} can be read. {' '.join(failures)}")
     raise CheckpointError(f"{path} holds no checkpoint. Name the folder that .checkpoint(folder) was given, or a file.")
+
+
+def folder_of(path: str | os.PathLike[str]) -> Path:
+    """The folder in which checkpoints lie that `load` takes by this path."""
+    path = Path(path)
+    if path.is_file():
+        return path.parent
+    return path / FOLDER if (path / FOLDER).is_dir() else path
 
 
 def _newest_first(folder: Path) -> Iterator[Path]:

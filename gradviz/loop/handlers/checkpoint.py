@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gradviz.errors import CheckpointError, CheckpointWarning, described, warn, whole
+from gradviz.loop.checkpoints.earlier import earlier_in
 from gradviz.loop.checkpoints.files import BEST, FOLDER, LAST, link, save
 from gradviz.loop.checkpoints.snapshot import CHECKPOINT, snapshot
 from gradviz.loop.events import State
@@ -63,6 +64,7 @@ class Checkpoint:
         if gradients and not training.step.keep_gradients:
             raise CheckpointError("The loop keeps no gradients to save. Write trainer(..., keep_gradients=True).")
         self.folder = _made(path)
+        self.path = os.fspath(path)
         self.name = CHECKPOINT  # not by its path: a run's folder may have moved when it is resumed
         self._training = training
         self._best = best
@@ -92,16 +94,27 @@ class Checkpoint:
         if earlier is not None:
             self.load_state_dict(earlier.state_dict())
 
+    def earlier(self) -> list[str]:
+        """The files in its folder that an earlier run has written; none where it is this run's own."""
+        if self.folder.resolve() in self._training.folders:
+            return []
+        return earlier_in(self.folder, PATTERN, self._pattern)
+
+    def _beside(self) -> list[Checkpoint]:
+        """Those that write into the same folder, itself among them."""
+        others = [other for other in self._training.handlers if isinstance(other, Checkpoint)]
+        return [other for other in others if other.folder == self.folder]
+
     def __call__(self, state: State) -> None:
         """Write one."""
         if not _is_first_process():
+            self._training.folders.add(self.folder.resolve())
             return
         name = self._name(state)
         best = self.state_dict()["best"]
         is_best = self._best is not None and self._best.look(state) == "improved"
-        for other in self._training.handlers:
-            if isinstance(other, Checkpoint) and other.folder == self.folder:
-                other.forget(name)  # another one's file of that name is no more
+        for other in self._beside():
+            other.forget(name)  # another one's file of that name is no more
         true = self.state_dict() | {"best": best}
         try:
             self._write(name, is_best, true)
@@ -117,6 +130,7 @@ class Checkpoint:
 
     def _write(self, name: str, is_best: bool, true: dict[str, Any]) -> None:
         """Write one; `true` is what is so on the disk, step by step, as `state_dict` has it."""
+        earlier = self.earlier()
         self._written.append(name)
         checkpoint, left_out = snapshot(self._training, gradients=self._gradients)
         try:
@@ -125,6 +139,10 @@ class Checkpoint:
             if (self.folder / name).exists():
                 true["written"].append(name)
         with self._training.guard.held():  # quick, and what is done is known
+            for old in earlier:
+                if old != name:
+                    (self.folder / old).unlink(missing_ok=True)
+            self._training.folders.add(self.folder.resolve())
             link(self.folder, name, LAST)
             if is_best and self._best is not None:
                 link(self.folder, name, BEST)

@@ -52,7 +52,7 @@ def test_a_run_that_is_resumed_stops_reduces_schedules_and_restores_as_one_that_
     assert (straight.state.status, straight.state.epoch, fired) == ("halted", 8, [4, 6])
     for at in ("9_3.pt", "14_4.pt"):  # the end of an epoch, and the middle of one
         again_fired: list[int] = []
-        again = steered(tmp_path / "again", again_fired, **options)
+        again = steered(tmp_path / at, again_fired, **options)
         again.resume(tmp_path / "straight" / "checkpoints" / at)
         done = again.state.epoch
         again.run(DATA, epochs=9 - done, display=None)
