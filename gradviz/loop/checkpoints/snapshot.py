@@ -17,6 +17,7 @@ handlers             what they remember
 random               how the random streams of torch, Python and numpy stand, and those of what takes part
 epoch                of one that is not over: how many iterations are done, and how the streams stood at its beginning
 gradients            with ``gradients=True``: of the parameters that were reached
+form                 the keys and kinds of all that, by which a part that is missing or changed is seen
 ===================  ==================================================================================================
 """
 
@@ -31,6 +32,7 @@ import gradviz
 from gradviz.errors import CheckpointWarning, warn
 from gradviz.grad.algebra import Grad
 from gradviz.loop.checkpoints.files import FORMAT, VERSION
+from gradviz.loop.checkpoints.form import with_form
 from gradviz.loop.course import Resumption, UnderWay
 from gradviz.loop.plain import Plain, from_plain, parts_from_plain
 from gradviz.loop.random_states import Moment
@@ -66,7 +68,7 @@ def snapshot(training: Training, *, gradients: bool = False) -> tuple[dict[str, 
     }
     if gradients:
         made["gradients"] = plain.parts(_reached(now["gradients"]), "gradients")
-    return made, plain.left_out + with_device.left_out
+    return with_form(made), plain.left_out + with_device.left_out
 
 
 def restore(training: Training, saved: Mapping[str, Any]) -> None:
