@@ -1,179 +1,184 @@
-"""Iterations in memory: numpy columns that grow in chunks, so that an append is one copy."""
+"""Gradients by iteration: a block of numbers for each, [statistics, parameters], in numpy columns that grow in chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-STATISTICS = ("norm", "mean", "std", "max_abs", "zero_fraction", "nan", "posinf", "neginf")
-COUNTS = ("nan", "posinf", "neginf")
-STATES = ("ok", "unused", "frozen", "not_optimized", "not_recorded")
-STAGES = ("backward",)
-EVENTS = ("frozen", "unfrozen")
-
-OK, UNUSED, FROZEN, NOT_OPTIMIZED, NOT_RECORDED = range(len(STATES))
+from gradviz.history.schema import NOT_RECORDED, STATISTICS
+from gradviz.history.series import Series
 
 Floats = NDArray[np.float64]
+Places = slice | NDArray[np.int64]
+
+PLANES = (*STATISTICS, "state")
+"""What is known of a parameter at an iteration."""
 
 CHUNK = 1024
 """Iterations a chunk holds."""
 
+CELLS = 1_000_000
+"""But no more than so many of a parameter's rows: 65 MB."""
+
 
 @dataclass(frozen=True)
 class Rows:
-    """Some iterations of a run.
+    """Some iterations of a run, and some of what is known of each parameter in them.
 
     Attributes
     ----------
-    iteration, epoch : int64 arrays of shape [iterations]
-    statistics : float64 array of shape [iterations, len(STATISTICS), parameters]
-        NaN where nothing was recorded. One statistic of one iteration lies together: that is what is read most.
-    states : uint8 array of shape [iterations, parameters]
-        Places in STATES.
-    metrics : dict of str to float64 array of shape [iterations]
-        The batch's own values; NaN where a metric had none.
-    loss_scale : float64 array of shape [iterations]
-        What the loss was multiplied by for backward.
-    skipped : bool array of shape [iterations]
-        Whether the optimizer was kept from a step because gradients were not finite.
+    iteration, epoch, attempt : int64 arrays of shape [iterations]
+    planes : dict of str to array of shape [iterations, parameters]
+        By the name of a statistic, float64, NaN where nothing was recorded; and ``"state"``, uint8, places in STATES.
     """
 
     iteration: NDArray[np.int64]
     epoch: NDArray[np.int64]
-    statistics: NDArray[np.float64]
-    states: NDArray[np.uint8]
-    metrics: dict[str, NDArray[np.float64]]
-    loss_scale: NDArray[np.float64]
-    skipped: NDArray[np.bool_]
+    attempt: NDArray[np.int64]
+    planes: dict[str, NDArray[Any]]
 
     def __len__(self) -> int:
         return len(self.iteration)
 
 
-class RowStore:
-    """Append-only rows. Parameters and metrics may be added on the way; earlier rows never recorded them."""
+class Segment(Protocol):
+    """Rows that lie together, in memory or in a file: one attempt, one number of parameters."""
 
-    def __init__(self) -> None:
-        self._chunks: list[Rows] = []
+    attempt: int
+    n_parameters: int
+
+    def __len__(self) -> int: ...
+
+    @property
+    def iteration(self) -> NDArray[np.int64]:
+        """The iterations, ascending."""
+
+    @property
+    def epoch(self) -> NDArray[np.int64]:
+        """The epoch of each."""
+
+    def planes(
+        self, names: Sequence[str], rows: Places, parameters: NDArray[np.int64] | None
+    ) -> dict[str, NDArray[Any]]:
+        """Planes by name, of some rows and some parameters (all, if None), which this segment knows."""
+
+
+class Block:
+    """A chunk in memory: planes [statistics, iterations, parameters] that fill up."""
+
+    def __init__(self, attempt: int, n_parameters: int, capacity: int) -> None:
+        self.attempt, self.n_parameters = attempt, n_parameters
+        # Not filled: the pages of a large model's chunk cost nothing before they are written.
+        self._statistics = np.empty((len(STATISTICS), capacity, n_parameters))
+        self._state = np.empty((capacity, n_parameters), np.uint8)
+        self._iteration, self._epoch = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         self._length = 0
-        self._in_chunk = 0
 
     def __len__(self) -> int:
         return self._length
 
-    def append(
-        self,
-        iteration: int,
-        epoch: int,
-        statistics: Floats,
-        states: NDArray[np.uint8],
-        metrics: Mapping[str, float],
-        loss_scale: float = 1.0,
-        skipped: bool = False,
-    ) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Whether no other row goes in."""
+        return self._length == len(self._iteration)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory its rows take."""
+        return self._length * (16 + self.n_parameters * (8 * len(STATISTICS) + 1))
+
+    @property
+    def iteration(self) -> NDArray[np.int64]:
+        """The iterations, ascending."""
+        return self._iteration[: self._length]
+
+    @property
+    def epoch(self) -> NDArray[np.int64]:
+        """The epoch of each."""
+        return self._epoch[: self._length]
+
+    def append(self, iteration: int, epoch: int, statistics: Floats, states: NDArray[np.uint8]) -> None:
         """Copy one iteration to the end."""
-        chunk = self._chunks[-1] if self._chunks and self._in_chunk < len(self._chunks[-1]) else None
-        if chunk is None or len(states) != chunk.states.shape[1] or not metrics.keys() <= chunk.metrics.keys():
-            chunk = self._open(len(states), metrics)
-        at = self._in_chunk
-        chunk.iteration[at], chunk.epoch[at] = iteration, epoch
-        if len(states):
-            chunk.statistics[at], chunk.states[at] = statistics.T, states
-        chunk.loss_scale[at], chunk.skipped[at] = loss_scale, skipped
-        for name, value in metrics.items():
-            chunk.metrics[name][at] = value
-        self._in_chunk += 1
-        self._length += 1
+        at = self._length
+        self._iteration[at], self._epoch[at] = iteration, epoch
+        if self.n_parameters:
+            self._statistics[:, at] = statistics.T
+            self._state[at] = states
+        self._length += 1  # last: who reads beside this sees whole rows only
 
-    def cut(self, iteration: int) -> None:
-        """Take out the rows of this iteration and later ones."""
-        pieces = [_cut(rows, 0, int(np.searchsorted(rows.iteration, iteration))) for rows in self.pieces()]
-        self._chunks = [rows for rows in pieces if len(rows)]
-        self._length = sum(map(len, self._chunks))
-        self._in_chunk = len(self._chunks[-1]) if self._chunks else 0  # full: the next row opens another
-
-    def pieces(self, start: int = 0) -> Iterator[Rows]:
-        """The rows from `start` on, chunk by chunk, without a copy."""
-        at = 0
-        for place, chunk in enumerate(self._chunks):
-            held = len(chunk) if place < len(self._chunks) - 1 else self._in_chunk
-            if at + held > start:
-                yield _cut(chunk, max(start - at, 0), held)
-            at += held
-
-    def read(self, n_parameters: int) -> Rows:
-        """All rows as one set of arrays, for so many parameters as are known by now."""
-        pieces = list(self.pieces()) or [_blank(0, n_parameters, {})]
-        names = list(dict.fromkeys(name for piece in pieces for name in piece.metrics))
-        pieces = [_widened(piece, n_parameters, names) for piece in pieces]
-        return Rows(
-            np.concatenate([piece.iteration for piece in pieces]),
-            np.concatenate([piece.epoch for piece in pieces]),
-            np.concatenate([piece.statistics for piece in pieces]),
-            np.concatenate([piece.states for piece in pieces]),
-            {name: np.concatenate([piece.metrics[name] for piece in pieces]) for name in names},
-            np.concatenate([piece.loss_scale for piece in pieces]),
-            np.concatenate([piece.skipped for piece in pieces]),
-        )
-
-    def _open(self, n_parameters: int, metrics: Mapping[str, float]) -> Rows:
-        if self._chunks:
-            self._chunks[-1] = _cut(self._chunks[-1], 0, self._in_chunk)
-        # Not filled: the pages of a large model's chunk cost nothing before they are written.
-        chunk = Rows(
-            np.empty(CHUNK, np.int64),
-            np.empty(CHUNK, np.int64),
-            np.empty((CHUNK, len(STATISTICS), n_parameters)),
-            np.empty((CHUNK, n_parameters), np.uint8),
-            {name: np.full(CHUNK, np.nan) for name in metrics},
-            np.empty(CHUNK),
-            np.empty(CHUNK, np.bool_),
-        )
-        self._chunks.append(chunk)
-        self._in_chunk = 0
-        return chunk
+    def planes(
+        self, names: Sequence[str], rows: Places, parameters: NDArray[np.int64] | None
+    ) -> dict[str, NDArray[Any]]:
+        """Planes by name; without a copy where rows are a slice and parameters are all."""
+        read = {
+            name: (self._state if name == "state" else self._statistics[STATISTICS.index(name)])[: self._length][rows]
+            for name in names
+        }
+        return read if parameters is None else {name: plane[:, parameters] for name, plane in read.items()}
 
 
-def _blank(length: int, n_parameters: int, metrics: Iterable[str]) -> Rows:
+class RowStore(Series[Block, Any]):
+    """Append-only rows of one stage. Parameters may be added on the way; earlier rows never recorded them."""
+
+    def append(
+        self, iteration: int, epoch: int, attempt: int, statistics: Floats, states: NDArray[np.uint8]
+    ) -> None:
+        """Copy one iteration, [parameters, statistics] and [parameters], to the end."""
+        chunk = self.chunks[-1] if self.chunks else None
+        if chunk is None or chunk.is_full or chunk.n_parameters != len(states) or chunk.attempt != attempt:
+            chunk = Block(attempt, len(states), max(min(CHUNK, CELLS // max(len(states), 1)), 1))
+            self.chunks.append(chunk)
+        chunk.append(iteration, epoch, statistics, states)
+
+
+def gathered(
+    pieces: Iterable[tuple[Segment, Places]],
+    names: Sequence[str],
+    parameters: NDArray[np.int64],
+) -> Rows:
+    """Rows of several segments as one; what a segment does not know of a parameter was not recorded."""
+    taken = [
+        (segment, segment.iteration[rows], segment.epoch[rows], _widened(segment, names, rows, parameters))
+        for segment, rows in pieces
+    ]
+    blank = _blank(0, names, parameters)
     return Rows(
-        np.zeros(length, np.int64),
-        np.zeros(length, np.int64),
-        np.full((length, len(STATISTICS), n_parameters), np.nan),
-        np.full((length, n_parameters), NOT_RECORDED, np.uint8),
-        {name: np.full(length, np.nan) for name in metrics},
-        np.ones(length),
-        np.zeros(length, np.bool_),
+        _joined([iteration for _, iteration, _, _ in taken], np.empty(0, np.int64)),
+        _joined([epoch for _, _, epoch, _ in taken], np.empty(0, np.int64)),
+        np.repeat(
+            np.array([segment.attempt for segment, *_ in taken], np.int64),
+            np.array([len(iteration) for _, iteration, _, _ in taken], np.int64),
+        ),
+        {name: _joined([planes[name] for *_, planes in taken], blank[name]) for name in names},
     )
 
 
-def _cut(rows: Rows, start: int, stop: int) -> Rows:
-    part = slice(start, stop)
-    metrics = {name: values[part] for name, values in rows.metrics.items()}
-    return Rows(
-        rows.iteration[part],
-        rows.epoch[part],
-        rows.statistics[part],
-        rows.states[part],
-        metrics,
-        rows.loss_scale[part],
-        rows.skipped[part],
-    )
+def _widened(
+    segment: Segment, names: Sequence[str], rows: Places, parameters: NDArray[np.int64]
+) -> Mapping[str, NDArray[Any]]:
+    n = segment.n_parameters
+    if len(parameters) == n and (not n or (parameters[0] == 0 and (np.diff(parameters) == 1).all())):
+        return segment.planes(names, rows, None)
+    known = parameters < n
+    if known.all():
+        return segment.planes(names, rows, parameters)
+    wide = _blank(len(segment.iteration[rows]), names, parameters)
+    for name, plane in segment.planes(names, rows, parameters[known]).items():
+        wide[name][:, known] = plane
+    return wide
 
 
-def _widened(rows: Rows, n_parameters: int, names: list[str]) -> Rows:
-    missing = n_parameters - rows.states.shape[1]
-    if not missing and list(rows.metrics) == names:
-        return rows
-    blank = _blank(len(rows), missing, names)
-    return Rows(
-        rows.iteration,
-        rows.epoch,
-        np.concatenate((rows.statistics, blank.statistics), axis=2),
-        np.concatenate((rows.states, blank.states), axis=1),
-        {name: rows.metrics.get(name, blank.metrics[name]) for name in names},
-        rows.loss_scale,
-        rows.skipped,
-    )
+def _blank(length: int, names: Sequence[str], parameters: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    shape = (length, len(parameters))
+    return {
+        name: np.full(shape, NOT_RECORDED, np.uint8) if name == "state" else np.full(shape, np.nan) for name in names
+    }
+
+
+def _joined(arrays: list[NDArray[Any]], empty: NDArray[Any]) -> NDArray[Any]:
+    """One array; without a copy where there is only one."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays or [empty])

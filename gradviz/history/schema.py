@@ -1,0 +1,84 @@
+"""What a history is made of: the names that its frames, its files and its pictures share."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+STATISTICS = ("norm", "mean", "std", "max_abs", "zero_fraction", "nan", "posinf", "neginf")
+COUNTS = ("nan", "posinf", "neginf")
+
+STATES = ("ok", "unused", "frozen", "not_optimized", "not_recorded")
+OK, UNUSED, FROZEN, NOT_OPTIMIZED, NOT_RECORDED = range(len(STATES))
+
+STAGES = ("backward", "clipped", "update")
+"""When numbers were taken: as backward gave them, accumulated and unscaled; as the optimizer received them, where that
+differs; how the parameter moved."""
+
+EVENTS = ("frozen", "unfrozen")
+
+
+class Parameter(TypedDict):
+    """How a parameter is described: its name, shape and dtype (as text, ``"float32"``)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+Kind = Literal["integer", "count", "float", "value", "flag", "text"]
+"""What a column of a table holds: int64, int64 that may be missing, float64, float64 that may be missing, bool, or one
+of few texts, which may be missing."""
+
+Schema = dict[str, Kind]
+
+METRICS: Schema = {
+    "iteration": "integer",
+    "attempt": "integer",
+    "epoch": "integer",
+    "loss": "value",
+    "loss_scale": "float",
+    "skipped": "flag",
+}
+"""The one table that grows columns: a ``"value"`` for each metric."""
+
+TABLES: dict[str, Schema] = {
+    "events": {"iteration": "integer", "attempt": "integer", "event": "text", "parameter": "text"},
+    # A row where a dtype begins to hold; `of` says of what: "parameter", "gradient", or a moment such as "exp_avg".
+    "dtypes": {"iteration": "integer", "attempt": "integer", "parameter": "text", "of": "text", "dtype": "text"},
+    # One line for each bin that is not empty. Zeros have low = high = 0, NaN has NaN, infinities have both ends there.
+    "histograms": {
+        "iteration": "integer",
+        "attempt": "integer",
+        "parameter": "text",
+        "stage": "text",
+        "low": "float",
+        "high": "float",
+        "count": "integer",
+    },
+    "activations": {
+        "iteration": "integer",
+        "attempt": "integer",
+        "epoch": "integer",
+        "name": "text",
+        "call": "integer",
+        "state": "text",
+        "norm": "float",
+        "mean": "float",
+        "std": "float",
+        "max_abs": "float",
+        "zero_fraction": "float",
+        "nan": "count",
+        "posinf": "count",
+        "neginf": "count",
+    },
+    "examples": {
+        "iteration": "integer",
+        "attempt": "integer",
+        "name": "text",
+        "call": "integer",
+        "example": "integer",
+        "example_id": "text",
+        "norm": "float",
+    },
+}
+"""The tidy tables, by the name of their frame and of their folder."""

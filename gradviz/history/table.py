@@ -1,0 +1,184 @@
+"""Tidy tables: typed columns of integers, numbers, flags and a few texts, in chunks that fill up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradviz.history.schema import Kind, Schema
+from gradviz.history.series import Series
+
+CHUNK = 4096
+"""Rows a chunk holds at least."""
+
+_DTYPES: dict[Kind, Any] = {
+    "integer": np.int64,
+    "count": np.int64,
+    "float": np.float64,
+    "value": np.float64,
+    "flag": np.bool_,
+    "text": np.int32,
+}
+_MAY_MISS = ("count", "value")
+
+
+class Vocabulary:
+    """The texts of a column, each by its place. It only grows, so that a place means the same for good."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, text: str) -> int:
+        """Where the text is, or is put."""
+        place = self._places.setdefault(text, len(self.texts))
+        if place == len(self.texts):
+            self.texts.append(text)
+        return place
+
+    def places(self, texts: Iterable[str | None]) -> NDArray[np.int32]:
+        """The places of many; -1 for None."""
+        return np.array([-1 if text is None else self.place(text) for text in texts], np.int32)
+
+
+@dataclass
+class Column:
+    """One column of some rows.
+
+    Attributes
+    ----------
+    values : array of shape [rows]
+        Texts are given by their places in a vocabulary, -1 where there is none.
+    missing : bool array of shape [rows], or None
+        Where a count or a value was not taken; None where all were.
+    """
+
+    values: NDArray[Any]
+    missing: NDArray[np.bool_] | None = None
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> Column:
+        return Column(self.values[rows], None if self.missing is None else self.missing[rows])
+
+
+Columns = dict[str, Column]
+
+
+class Sheet:
+    """A chunk in memory."""
+
+    def __init__(self, schema: Schema, capacity: int) -> None:
+        self._columns = {name: _empty(kind, capacity) for name, kind in schema.items()}
+        self._capacity = capacity
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def room(self) -> int:
+        """Rows that still go in."""
+        return self._capacity - self._length
+
+    @property
+    def nbytes(self) -> int:
+        """Memory its rows take."""
+        return self._length * sum(column.values.itemsize for column in self._columns.values())
+
+    def append(self, schema: Schema, columns: Mapping[str, Any], length: int) -> None:
+        """Copy values to the end; a column that is not given is missing in these rows."""
+        rows = slice(self._length, self._length + length)
+        for name, values in columns.items():
+            column = self._columns.get(name)
+            if column is None:  # grown since: the rows before lack it
+                column = self._columns[name] = _empty(schema[name], self._capacity)
+            if isinstance(values, np.ma.MaskedArray):
+                values, absent = values.data, np.ma.getmaskarray(values)
+            else:
+                absent = False
+            column.values[rows] = values
+            if column.missing is not None:
+                column.missing[rows] = absent
+        self._length += length
+
+    def columns(self, rows: slice) -> Columns:
+        """Some rows, without a copy."""
+        return {name: column[: self._length][rows] for name, column in self._columns.items()}
+
+
+def _empty(kind: Kind, capacity: int) -> Column:
+    fill = {"text": -1, "value": np.nan}.get(kind, 0)
+    values = np.full(capacity, fill, _DTYPES[kind])
+    return Column(values, np.ones(capacity, np.bool_) if kind in _MAY_MISS else None)
+
+
+class Table(Series[Sheet, Any]):
+    """Append-only rows of one schema, which may grow values.
+
+    Examples
+    --------
+    >>> table = Table({"iteration": "integer", "event": "text"})
+    >>> table.extend({"iteration": [3, 3], "event": ["frozen", "unfrozen"]})
+    >>> table.read()["event"].values.tolist(), table.vocabulary["event"].texts
+    ([0, 1], ['frozen', 'unfrozen'])
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__()
+        self.schema = dict(schema)
+        self.vocabulary = {name: Vocabulary() for name, kind in schema.items() if kind == "text"}
+
+    def grow(self, names: Iterable[str]) -> None:
+        """Let there be a value of each of these names."""
+        for name in names:
+            self.schema.setdefault(name, "value")
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Copy one row without texts to the end: the fast way."""
+        if not self.chunks or not self.chunks[-1].room:
+            self.chunks.append(Sheet(self.schema, CHUNK))
+        self.chunks[-1].append(self.schema, row, 1)
+
+    def extend(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
+        """Copy rows to the end; texts as texts, and what is missing as a masked array's mask, or None for a text."""
+        length = len(next(iter(columns.values())))
+        if not length:
+            return
+        given = {
+            name: self.vocabulary[name].places(values) if name in self.vocabulary else values
+            for name, values in columns.items()
+        }
+        if not self.chunks or self.chunks[-1].room < length:
+            self.chunks.append(Sheet(self.schema, max(CHUNK, length)))
+        self.chunks[-1].append(self.schema, given, length)
+
+    def read(self, start: int = 0) -> Columns:
+        """The rows from `start` on, as one."""
+        return self.joined([piece.of.columns(piece.rows) for piece in self.pieces(start)])
+
+    def joined(self, pieces: Sequence[Columns]) -> Columns:
+        """Columns one after the other; what a piece lacks is missing there."""
+        return {name: self._joined(name, pieces) for name in self.schema}
+
+    def _joined(self, name: str, pieces: Sequence[Columns]) -> Column:
+        kind = self.schema[name]
+        lengths = [len(next(iter(piece.values())).values) for piece in pieces]
+        columns = [piece[name] if name in piece else _empty(kind, n) for piece, n in zip(pieces, lengths, strict=True)]
+        if not columns:
+            return Column(np.empty(0, _DTYPES[kind]))
+        if len(columns) == 1:
+            values, missing = columns[0].values, columns[0].missing
+        else:
+            values = np.concatenate([column.values for column in columns])
+            missing = None
+            if any(column.missing is not None for column in columns):
+                missing = np.concatenate(
+                    [
+                        np.zeros(len(column.values), np.bool_) if column.missing is None else column.missing
+                        for column in columns
+                    ]
+                )
+        return Column(values, missing if missing is not None and missing.any() else None)
