@@ -13,8 +13,8 @@ from gradviz.errors import RecordingWarning, warn
 from gradviz.grad.algebra import Grad
 from gradviz.grad.leaves import leaves_of
 from gradviz.grad.statistics import STATISTICS, Statistics
-from gradviz.history.history import History, Parameter
-from gradviz.history.rows import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, UNUSED
+from gradviz.history.history import History
+from gradviz.history.schema import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, UNUSED, Parameter
 from gradviz.step.train_step import TrainStep
 
 Record = Literal["all", "norms"] | None

@@ -39,4 +39,5 @@ class Attempts:
     def holds(self, iteration: NDArray[np.int64], attempt: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of these rows do."""
         ends = np.array([self.end(k) for k in range(len(self.begins))], np.int64)
-        return iteration < ends[attempt]
+        holding: NDArray[np.bool_] = iteration < ends[attempt]
+        return holding

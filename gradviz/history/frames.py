@@ -1,4 +1,4 @@
-"""Rows as pandas frames."""
+"""Rows and tables as pandas frames, typed."""
 
 from __future__ import annotations
 
@@ -9,66 +9,67 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gradviz.history.rows import COUNTS, EVENTS, STAGES, STATES, STATISTICS, Rows
+from gradviz.history.rows import Rows
+from gradviz.history.schema import COUNTS, STATES, STATISTICS, Schema
+from gradviz.history.table import Column, Columns, Vocabulary
+
+TIDY_BYTES = 3 * 8 + 4 + 2 + 5 * 8 + 4 * 9
+"""What a line of the tidy frame takes."""
 
 
-def tidy(rows: Rows, parameters: Sequence[str]) -> pd.DataFrame:
-    """One line for each iteration and parameter."""
-    n_iterations, n_parameters = rows.states.shape
+def tidy(rows: Rows, stage: NDArray[np.int8], parameters: Sequence[str], stages: Sequence[str]) -> pd.DataFrame:
+    """One line for each iteration, stage and parameter; `stage` has a place in `stages` for each row."""
+    n, width = rows.planes["state"].shape
     columns: dict[str, object] = {
-        "iteration": np.repeat(rows.iteration, n_parameters),
-        "epoch": np.repeat(rows.epoch, n_parameters),
-        "parameter": _category(np.tile(np.arange(n_parameters), n_iterations), parameters),
-        "stage": _category(np.zeros(rows.states.size), STAGES),
-        "state": _category(rows.states.ravel(), STATES),
+        "iteration": np.repeat(rows.iteration, width),
+        "epoch": np.repeat(rows.epoch, width),
+        "attempt": np.repeat(rows.attempt, width),
+        "parameter": _category(np.tile(np.arange(width, dtype=np.int32), n), parameters),
+        "stage": _category(np.repeat(stage, width), stages),
+        "state": _category(rows.planes["state"].astype(np.int8).ravel(), STATES),
     }
-    for place, name in enumerate(STATISTICS):
-        values = rows.statistics[:, place].ravel()
-        columns[name] = _counts(values) if name in COUNTS else values
-    places = [STATISTICS.index(name) for name in COUNTS]
-    columns["nonfinite"] = _counts(rows.statistics[:, places].sum(axis=1).ravel())
-    return pd.DataFrame(columns)
+    nonfinite, missing = np.zeros(n * width), None
+    for name in STATISTICS:
+        values = _own(rows.planes[name])
+        if name in COUNTS:
+            missing = np.isnan(values) if missing is None else missing  # all three are counted, or none
+            nonfinite += values
+            columns[name] = _integers(values, missing)
+        else:
+            columns[name] = values
+    assert missing is not None
+    columns["nonfinite"] = _integers(nonfinite, missing)
+    return pd.DataFrame(columns, copy=False)
 
 
-def wide(rows: Rows, parameters: Sequence[str], statistic: str) -> pd.DataFrame:
+def wide(plane: NDArray[Any], statistic: str, parameters: Sequence[str], index: pd.Index) -> pd.DataFrame:
     """One line for each iteration, one column for each parameter."""
-    index = pd.Index(rows.iteration, name="iteration")
     names = pd.Index(list(parameters), name="parameter", dtype=object)
-    if statistic != "state" and statistic not in COUNTS:
-        return pd.DataFrame(rows.statistics[:, STATISTICS.index(statistic)].copy(), index=index, columns=names)
     if statistic == "state":
-        columns = {name: _category(rows.states[:, place], STATES) for place, name in enumerate(names)}
-    else:
-        counts = rows.statistics[:, STATISTICS.index(statistic)]
-        columns = {name: _counts(counts[:, place]) for place, name in enumerate(names)}
-    return pd.DataFrame(columns, index=index, columns=names)
+        columns = {name: _category(plane[:, place].astype(np.int8), STATES) for place, name in enumerate(names)}
+        return pd.DataFrame(columns, index=index, columns=names)
+    if statistic in COUNTS:
+        counts = (_integers(column, np.isnan(column)) for column in plane.T)
+        return pd.DataFrame(dict(zip(names, counts, strict=True)), index=index, columns=names)
+    return pd.DataFrame(plane.copy(), index=index, columns=names, copy=False)
 
 
-def metrics(rows: Rows) -> pd.DataFrame:
-    """One line for each iteration: the epoch, each metric's own value of that batch, and how the step was scaled."""
-    index = pd.Index(rows.iteration, name="iteration")
-    own = rows.metrics if len(rows) else {"loss": np.empty(0), **rows.metrics}  # which every run has
-    scaling = {"loss_scale": rows.loss_scale, "skipped": rows.skipped}
-    return pd.DataFrame({"epoch": rows.epoch, **own, **scaling}, index=index)
-
-
-def events(written: Sequence[tuple[int, str, str]]) -> pd.DataFrame:
-    """One line for each event of a parameter, in the order they were written."""
-    iterations, names, parameters = zip(*written, strict=True) if written else ((), (), ())
-    codes = np.array([EVENTS.index(name) for name in names], np.int32)
-    return pd.DataFrame(
-        {
-            "iteration": np.array(iterations, np.int64),
-            "event": _category(codes, EVENTS),
-            "parameter": pd.Series(list(parameters), dtype=object),
-        }
-    )
+def table(columns: Columns, schema: Schema, vocabulary: Mapping[str, Vocabulary]) -> pd.DataFrame:
+    """A tidy table as it is."""
+    frame = {
+        name: _category(column.values.astype(np.int32), vocabulary[name].texts)
+        if schema[name] == "text"
+        else _numbers(column, is_count=schema[name] == "count")
+        for name, column in columns.items()
+    }
+    return pd.DataFrame(frame, copy=False)
 
 
 def epochs(records: Sequence[Mapping[str, float]]) -> pd.DataFrame:
     """One line for each epoch: the means of its metrics, its iterations, and how many of them had a non-finite loss."""
-    frame = pd.DataFrame(list(records) or {name: np.empty(0) for name in ("epoch", "loss", "iterations", "nonfinite")})
-    return frame.astype({"epoch": np.int64, "iterations": np.int64, "nonfinite": np.int64}).set_index("epoch")
+    frame = pd.DataFrame(list(records), columns=None if records else ["epoch", "loss", "iterations", "nonfinite"])
+    whole = ["epoch", "iterations", "nonfinite"]
+    return frame.astype(dict.fromkeys(frame.columns.difference(whole), np.float64) | dict.fromkeys(whole, np.int64))
 
 
 def parameters(described: Sequence[Mapping[str, object]]) -> pd.DataFrame:
@@ -78,11 +79,37 @@ def parameters(described: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     return frame.astype({"name": str, "dtype": str}).set_index("name")
 
 
+def index(iteration: NDArray[np.int64], attempt: NDArray[np.int64] | None) -> pd.Index:
+    """Lines by iteration, or by attempt and iteration where several attempts are shown."""
+    if attempt is None:
+        return pd.Index(iteration.copy(), name="iteration")
+    return pd.MultiIndex.from_arrays([attempt, iteration], names=["attempt", "iteration"])
+
+
 def _category(codes: NDArray[Any], names: Sequence[str]) -> Any:
-    return pd.Categorical.from_codes(codes.astype(np.int32), pd.Index(list(names), dtype=object))
+    return pd.Categorical.from_codes(codes, pd.Index(list(names), dtype=object), validate=False)
 
 
-def _counts(values: NDArray[np.float64]) -> pd.arrays.IntegerArray:
-    # Integers with a mask: a count that was not taken is missing, not zero.
-    missing = np.isnan(values)
-    return pd.arrays.IntegerArray(np.where(missing, 0, values).astype(np.int64), missing)
+def _own(plane: NDArray[Any]) -> NDArray[Any]:
+    # A copy, so that what a reader writes into a frame never reaches the history.
+    return plane.flatten()
+
+
+def _integers(values: NDArray[np.float64], missing: NDArray[np.bool_]) -> pd.arrays.IntegerArray:
+    # With a mask: a count that was not taken is missing, not zero.
+    with np.errstate(invalid="ignore"):
+        counts = values.astype(np.int64)
+    if missing.any():
+        counts[missing] = 0
+    return pd.arrays.IntegerArray(counts, missing.copy())
+
+
+def _numbers(column: Column, *, is_count: bool) -> Any:
+    """As numpy has them; with a mask for counts, and for values of which some were never taken: these are not NaN."""
+    missing = column.missing
+    if is_count:
+        none = np.zeros(len(column.values), np.bool_)
+        return pd.arrays.IntegerArray(column.values.copy(), none if missing is None else missing.copy())
+    if missing is None or not missing.any():
+        return column.values.copy()
+    return pd.arrays.FloatingArray(np.where(missing, 0.0, column.values), missing.copy())

@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypedDict
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from gradviz.errors import HistoryError, nearest
-from gradviz.history import frames
-from gradviz.history.overview import (
-    FROZEN,
-    NAN,
-    NEGINF,
-    NOT_OPTIMIZED,
-    NOT_RECORDED,
-    POSINF,
-    UNUSED,
-    ZERO,
-    Columns,
-    Overview,
-    join,
-)
+from gradviz.errors import HistoryError, described, nearest
+from gradviz.history.cells import cells
+from gradviz.history.overview import Columns, Overview
 from gradviz.history.progress import Progress
-from gradviz.history.rows import COUNTS, EVENTS, STATISTICS, Rows, RowStore
+from gradviz.history.schema import EVENTS, TABLES, Parameter
+from gradviz.history.sizes import n_bytes
+from gradviz.history.store import Store
+from gradviz.history.view import View
 
 Listener = Callable[[bool], None]
 """Called after an append; True when the run has ended, so that nothing may wait any longer."""
 
-
-class Parameter(TypedDict):
-    """How a parameter is described: its name, shape and dtype (as text, ``"float32"``)."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+Row = tuple[NDArray[np.float64], NDArray[np.uint8]]
+"""[parameters, statistics] values and [parameters] states."""
 
 
-_STATE_FLAGS = np.array([0, UNUSED, FROZEN, NOT_OPTIMIZED, NOT_RECORDED], np.uint8)
-_COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
-_FLOAT32 = np.finfo(np.float32)
-
-
-class History:
+class History(View):
     """Gradients and metrics of a run by iteration. Made by a loop; it needs no torch to be read.
+
+    Parameters
+    ----------
+    memory_limit : int or str
+        What rows may take in memory, and a frame may at most: a number of bytes, or ``"512MB"``.
 
     Examples
     --------
@@ -64,104 +48,32 @@ class History:
     0              0   1.6         1.0    False
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, memory_limit: int | str = "512MB") -> None:
+        super().__init__(Store(), n_bytes("memory_limit", memory_limit))
         self.progress = Progress()
-        self._parameters: list[Parameter] = []
-        self._rows = RowStore()
-        self._epochs: list[dict[str, float]] = []
-        self._epoch_starts: list[int] = []
-        self._events: list[tuple[int, str, str]] = []
-        self._frames: dict[str, pd.DataFrame] = {}
         self._overview, self._seen = Overview(), 0
         self._listeners: list[weakref.WeakMethod[Listener]] = []
-        self._lock = threading.RLock()  # a notebook reads while a thread trains
-
-    # What happened ---------------------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        """Number of iterations recorded."""
-        return len(self._rows)
 
     def __repr__(self) -> str:
-        return f"History of {len(self):,} iterations of {len(self._parameters)} parameters ({self.progress.status})"
-
-    @property
-    def gradients(self) -> pd.DataFrame:
-        """Tidy: one line for each iteration and parameter.
-
-        Columns: iteration, epoch (int64, from 0), parameter, stage, state (categories), norm, mean, std, max_abs,
-        zero_fraction (float64), nan, posinf, neginf and their sum nonfinite (Int64 counts of entries).
-
-        `stage` says when the gradient was measured: "backward" is as autograd gave it, before the optimizer. `state`
-        is "ok"; "unused", no path from the loss; "frozen", ``requires_grad=False``; "not_optimized", measured but in no
-        parameter group, or in one whose learning rate is 0; or "not_recorded". Numbers are missing where nothing was
-        recorded; ``record="norms"`` records norm and counts only. `std` is torch's own, with n - 1 in the denominator,
-        so it is NaN for a parameter of one entry; a NaN or infinite entry shows in the norm, and the counts say which.
-        """
-        return self._frame("gradients", lambda rows: frames.tidy(rows, self._names))
-
-    @property
-    def norms(self) -> pd.DataFrame:
-        """Wide: the 2-norm of every parameter's gradient; index iteration, columns parameter."""
-        return self.wide("norm")
-
-    def wide(self, statistic: str) -> pd.DataFrame:
-        """One statistic, or ``"state"``, of every parameter; index iteration, columns parameter.
-
-        Raises
-        ------
-        HistoryError
-            If no such statistic is kept.
-        """
-        known = (*STATISTICS, "state")
-        if statistic not in known:
-            raise HistoryError(f"No statistic is called {statistic!r}: {nearest(str(statistic), known)}")
-        return self._frame(statistic, lambda rows: frames.wide(rows, self._names, statistic))
-
-    @property
-    def metrics(self) -> pd.DataFrame:
-        """The loss and metrics of every batch, its own values; index iteration.
-
-        `loss_scale` is what the loss was multiplied by for this step's backward pass, 1 without a loss scale; `skipped`
-        says that the optimizer took no step because gradients were not finite. An optimizer that evaluates the loss
-        itself, as LBFGS does, has a row for each of its steps, and `closure_calls` counts how often it did.
-        """
-        return self._frame("metrics", frames.metrics)
-
-    @property
-    def epochs(self) -> pd.DataFrame:
-        """The means of every epoch, also of one that was broken off, by examples, over finite values; index epoch.
-
-        `nonfinite` counts the iterations whose loss was NaN or infinite.
-        """
-        with self._lock:
-            return frames.epochs(self._epochs)
-
-    @property
-    def events(self) -> pd.DataFrame:
-        """Parameters that were frozen or unfrozen: iteration (the first it held for), event (category), parameter."""
-        return frames.events(list(self._events))
-
-    @property
-    def parameters(self) -> pd.DataFrame:
-        """Shape, dtype and size of every parameter, in declaration order; index name."""
-        return frames.parameters(self._parameters)
+        n = len(self._store.parameters)
+        return f"History of {len(self):,} iterations of {n} parameters ({self.progress.status})"
 
     # Written by recorders --------------------------------------------------------------------------------------
 
     def declare(self, parameters: Sequence[Parameter]) -> None:
         """Name the parameters of the rows to come; those already known must come first, in the same order."""
+        store = self._store
         names = [parameter["name"] for parameter in parameters]
-        if names[: len(self._parameters)] != self._names:
+        if names[: len(store.parameters)] != store.names:
             raise HistoryError("Parameters can be added to a history, but not taken away or put in another order.")
-        with self._lock:
-            self._parameters = list(parameters)
-            self._frames.clear()
+        with store.lock:
+            store.parameters = list(parameters)
+            store.change()
 
     @property
     def described(self) -> list[Parameter]:
-        """The parameters as they were declared."""
-        return self._parameters
+        """The parameters as they were declared; a new list when there are others, and only then."""
+        return self._store.parameters
 
     def append(
         self,
@@ -169,65 +81,121 @@ class History:
         epoch: int,
         statistics: NDArray[np.float64],
         states: NDArray[np.uint8],
-        metrics: Mapping[str, float],
+        metrics: Mapping[str, Any],
         loss_scale: float = 1.0,
         skipped: bool = False,
+        *,
+        stages: Mapping[str, Row] | None = None,
     ) -> None:
-        """Record one iteration: [parameters, statistics] values, [parameters] states, the batch's metrics and scale."""
-        with self._lock:
-            if epoch >= len(self._epoch_starts):
-                self._epoch_starts.extend([iteration] * (epoch + 1 - len(self._epoch_starts)))
-            self._rows.append(iteration, epoch, statistics, states, metrics, loss_scale, skipped)
-            self._frames.clear()
+        """Record one iteration.
+
+        Parameters
+        ----------
+        iteration, epoch : int
+        statistics : float64 array of shape [parameters, statistics]
+        states : uint8 array of shape [parameters]
+        metrics : mapping of str to number
+            The batch's own values; tensors and numpy's numbers of one entry are taken as what they say.
+        loss_scale : float
+        skipped : bool
+        stages : mapping of str to (statistics, states), optional
+            What was measured at other stages than "backward".
+
+        Raises
+        ------
+        HistoryError
+            If a metric is no number, or is called as a column of another meaning is. Nothing is written then.
+        """
+        store = self._store
+        row: dict[str, Any] = {"iteration": iteration, "attempt": store.attempts.current, "epoch": epoch}
+        row |= {"loss_scale": loss_scale, "skipped": skipped}
+        values = {name: value if type(value) is float else _number(name, value) for name, value in metrics.items()}
+        if not row.keys().isdisjoint(values):
+            name = next(name for name in values if name in row)
+            raise HistoryError(f"A metric cannot be called {name!r}: history.metrics has a column of that name.")
+        with store.lock:
+            if epoch >= len(store.epoch_starts):
+                store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
+            for stage, (table, own) in {"backward": (statistics, states), **(stages or {})}.items():
+                store.stage(stage).append(iteration, epoch, store.attempts.current, table, own)
+            store.metrics.grow(values)
+            store.metrics.append(row | values)
+            store.iterations.append(iteration)
+            store.change()
         self.notify()
 
-    def end_epoch(self, epoch: int, iterations: int, means: Mapping[str, float], nonfinite: int) -> None:
-        """Keep the means of an epoch that is over."""
-        with self._lock:
-            self._epochs.append({"epoch": epoch, **means, "iterations": iterations, "nonfinite": nonfinite})
+    def add_rows(self, table: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
+        """Write rows of a tidy table: "events", "dtypes", "histograms", "activations" or "examples".
 
-    def extend_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Add to an epoch's means what was found out after it, such as validation results."""
-        with self._lock:
-            record = next((record for record in reversed(self._epochs) if record["epoch"] == epoch), None)
-            if record is None:
-                raise HistoryError(f"No means of epoch {epoch} are kept; end_epoch comes first.")
-            record.update(values)
+        Parameters
+        ----------
+        table : str
+        columns : mapping of str to sequence
+            All columns of the table but `attempt`, of one length. A text or a count that is missing is None, or masked.
 
-    def cut(self, iteration: int, epoch: int) -> None:
-        """Take out what was recorded from an iteration and an epoch on: a run goes on there once more."""
-        with self._lock:
-            self._rows.cut(iteration)
-            self._epochs = [record for record in self._epochs if record["epoch"] < epoch]
-            self._epoch_starts = [start for start in self._epoch_starts[: epoch + 1] if start < iteration]
-            self._events = [event for event in self._events if event[0] < iteration]
-            self._frames.clear()
-            self._overview, self._seen = Overview(), 0
-            self.progress.iteration, self.progress.epoch = iteration, epoch
-        self.notify(final=True)
+        Raises
+        ------
+        HistoryError
+            If there is no such table, or the columns are not its own. Nothing is written then.
+        """
+        if table not in TABLES:
+            raise HistoryError(f"No table is called {table!r}: {nearest(table, TABLES)}")
+        if columns.keys() != TABLES[table].keys() - {"attempt"}:
+            raise HistoryError(f"Rows of {table} have {', '.join(TABLES[table])}; got {', '.join(columns)}.")
+        store = self._store
+        with store.lock:
+            attempt = np.full(len(columns["iteration"]), store.attempts.current, np.int64)
+            store.tables[table].extend({**columns, "attempt": attempt})
+            store.change()
 
     def add_events(self, iteration: int, event: str, parameters: Iterable[str]) -> None:
         """Write down what happened to parameters: "frozen" or "unfrozen"."""
         if event not in EVENTS:
             raise HistoryError(f"No event is called {event!r}: {nearest(event, EVENTS)}")
-        self._events.extend((iteration, event, name) for name in parameters)
+        names = list(parameters)
+        if names:
+            n = len(names)
+            self.add_rows("events", {"iteration": [iteration] * n, "event": [event] * n, "parameter": names})
+
+    def end_epoch(self, epoch: int, iterations: int, means: Mapping[str, float], nonfinite: int) -> None:
+        """Keep the means of an epoch that is over."""
+        with self._store.lock:
+            self._store.epochs.append({"epoch": epoch, **means, "iterations": iterations, "nonfinite": nonfinite})
+
+    def extend_epoch(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Add to an epoch's means what was found out after it, such as validation results."""
+        with self._store.lock:
+            record = next((record for record in reversed(self._store.epochs) if record["epoch"] == epoch), None)
+            if record is None:
+                raise HistoryError(f"No means of epoch {epoch} are kept; end_epoch comes first.")
+            record.update(values)
+
+    def begin_attempt(self, iteration: int, epoch: int) -> None:
+        """A run goes on there once more: what was recorded from this iteration and epoch on no longer holds.
+
+        It is kept all the same: ``select(attempts="all")``.
+        """
+        with self._store.lock:
+            self._store.begin_attempt(iteration, epoch)
+            self._overview, self._seen = Overview(), 0
+            self.progress.iteration, self.progress.epoch = iteration, epoch
+        self.notify(final=True)
 
     # Read by widgets -------------------------------------------------------------------------------------------
 
     @property
     def epoch_starts(self) -> list[int]:
         """The iteration each epoch began with."""
-        return self._epoch_starts
+        return self._store.epoch_starts
 
     def columns(self, start: int = 0) -> Columns:
         """The iterations from `start` on as columns of a picture: a row for each parameter's norm, the loss last."""
-        with self._lock:
-            pieces = [_columns_of(rows) for rows in self._rows.pieces(start)]
-            return join(pieces, len(self._parameters) + 1)
+        with self._store.lock:
+            return cells(self._store, start)
 
     def overview(self) -> tuple[Columns, int]:
         """The whole run in a bounded number of columns, and how many iterations they show."""
-        with self._lock:
+        with self._store.lock:
             if self._seen < len(self):
                 fresh = self.columns(self._seen)
                 self._overview.append(fresh)
@@ -249,43 +217,15 @@ class History:
             if listener is not None:
                 listener(final)
 
-    # -----------------------------------------------------------------------------------------------------------
 
-    @property
-    def _names(self) -> list[str]:
-        return [parameter["name"] for parameter in self._parameters]
-
-    def _frame(self, name: str, build: Callable[[Rows], pd.DataFrame]) -> pd.DataFrame:
-        # Cached until the next append. A reader's own edits must not reach the cache; since pandas 3 a shallow copy is
-        # one until somebody writes.
-        with self._lock:
-            if name not in self._frames:
-                self._frames[name] = build(self._rows.read(len(self._parameters)))
-            return self._frames[name].copy(deep=not _COPIES_ON_WRITE)
-
-
-def _columns_of(rows: Rows) -> Columns:
-    norms = rows.statistics[:, STATISTICS.index("norm")]
-    loss = rows.metrics.get("loss", np.full(len(rows), np.nan))[:, None]
-    values = np.concatenate((norms, loss), axis=1)
-    with np.errstate(all="ignore"):
-        picture = values.astype(np.float32)
-    flags = np.zeros(values.shape, np.uint8)
-    if rows.states.any():
-        flags[:, :-1] = _STATE_FLAGS[rows.states]
-    zero = picture == 0
-    if zero.any():
-        # float32 holds less than float64: what lies beyond its ends is drawn at the end, not as zero or infinity.
-        small = zero & (values != 0)
-        picture[small] = np.copysign(_FLOAT32.smallest_subnormal, values[small])
-        flags[:, :-1] |= (norms == 0) * np.uint8(ZERO)
-    odd = ~np.isfinite(picture)
-    if odd.any():
-        large = odd & np.isfinite(values)
-        picture[odd] = np.nan
-        picture[large] = np.copysign(_FLOAT32.max, values[large])
-        for name, flag in zip(COUNTS, (NAN, POSINF, NEGINF), strict=True):  # only where a norm is not finite
-            flags[:, :-1] |= (rows.statistics[:, STATISTICS.index(name)] > 0) * np.uint8(flag)
-        flags[:, -1:] = np.select([np.isnan(loss), loss == np.inf, loss == -np.inf], [NAN, POSINF, NEGINF], 0)
-    first = rows.iteration.astype(np.uint32)
-    return Columns(first, first + np.uint32(1), picture, picture, flags)
+def _number(name: str, value: Any) -> float:
+    """What a metric says, as Python's own number: a tensor that lived on would break what writes it hours later."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise HistoryError(
+            f"The metric {name!r} is one number for each iteration; got {described(value)}. "
+            "What is text or has several entries is kept elsewhere, for example in a handler."
+        ) from None

@@ -1,4 +1,4 @@
-"""Gradients by iteration: a block of numbers for each, [statistics, parameters], in numpy columns that grow in chunks."""
+"""Gradients by iteration: numbers [statistics, parameters] for each, in numpy columns that grow in chunks."""
 
 from __future__ import annotations
 
@@ -124,9 +124,7 @@ class Block:
 class RowStore(Series[Block, Any]):
     """Append-only rows of one stage. Parameters may be added on the way; earlier rows never recorded them."""
 
-    def append(
-        self, iteration: int, epoch: int, attempt: int, statistics: Floats, states: NDArray[np.uint8]
-    ) -> None:
+    def append(self, iteration: int, epoch: int, attempt: int, statistics: Floats, states: NDArray[np.uint8]) -> None:
         """Copy one iteration, [parameters, statistics] and [parameters], to the end."""
         chunk = self.chunks[-1] if self.chunks else None
         if chunk is None or chunk.is_full or chunk.n_parameters != len(states) or chunk.attempt != attempt:

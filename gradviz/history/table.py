@@ -95,13 +95,10 @@ class Sheet:
             column = self._columns.get(name)
             if column is None:  # grown since: the rows before lack it
                 column = self._columns[name] = _empty(schema[name], self._capacity)
-            if isinstance(values, np.ma.MaskedArray):
-                values, absent = values.data, np.ma.getmaskarray(values)
-            else:
-                absent = False
-            column.values[rows] = values
+            is_masked = isinstance(values, np.ma.MaskedArray)
+            column.values[rows] = values.data if is_masked else values
             if column.missing is not None:
-                column.missing[rows] = absent
+                column.missing[rows] = np.ma.getmaskarray(values) if is_masked else False
         self._length += length
 
     def columns(self, rows: slice) -> Columns:

@@ -250,7 +250,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
             restore(self._training, saved)
         if self._apart is not None and self.state.step_state:
             self.state.step_state["model_state"] = self._apart.model_state
-        self.history.cut(self._training.iterations_run, self.state.epoch)
+        self.history.begin_attempt(self._training.iterations_run, self.state.epoch)
         self._training.folders.add(folder)
         return self
 

@@ -8,7 +8,8 @@ from typing import Any
 import anywidget
 import traitlets
 
-from gradviz.history.history import History, Parameter
+from gradviz.history.history import History
+from gradviz.history.schema import Parameter
 from gradviz.widgets.colours import VIRIDIS
 from gradviz.widgets.publish import Publisher
 

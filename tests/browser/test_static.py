@@ -164,9 +164,9 @@ def test_twenty_reruns_leave_one_live_model_in_the_browser_and_in_the_kernel(not
 WIDE = """
 import numpy as np, gradviz as gv
 from IPython.display import display
-from gradviz.history.history import Parameter
+from gradviz.history.schema import Parameter
 from gradviz.widgets.static_view import static_bundle
-from gradviz.history.rows import FROZEN, OK, UNUSED
+from gradviz.history.schema import FROZEN, OK, UNUSED
 
 inner = ["norm1", "attn.qkv", "attn.out", "norm2", "mlp.0", "mlp.2"]
 blocks = [f"blocks.{i}.{name}.{kind}" for i in range(N_BLOCKS) for name in inner for kind in ("weight", "bias")]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gradviz.history.history import Parameter
 from gradviz.history.overview import Columns
+from gradviz.history.schema import Parameter
 from gradviz.widgets.colours import colour_index, domain_of
 from gradviz.widgets.picture import words
 from gradviz.widgets.picture.chips import place_chips

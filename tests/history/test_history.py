@@ -15,8 +15,9 @@ import pytest
 
 from gradviz.errors import HistoryError
 from gradviz.history import overview
-from gradviz.history.history import History, Parameter
-from gradviz.history.rows import CHUNK, FROZEN, NOT_RECORDED, OK, STATISTICS, UNUSED
+from gradviz.history.history import History
+from gradviz.history.rows import CHUNK
+from gradviz.history.schema import FROZEN, NOT_RECORDED, OK, STATISTICS, UNUSED, Parameter
 
 NAN, INF = math.nan, math.inf
 
@@ -114,7 +115,7 @@ def test_the_scale_and_whether_a_step_was_skipped_stand_after_the_metrics():
 
 def test_events_stand_in_the_order_they_were_written():
     history = History()
-    kinds = {"iteration": "int64", "event": "category", "parameter": "object"}
+    kinds = {"iteration": "int64", "event": "category", "parameter": "category"}
     assert {name: str(kind) for name, kind in history.events.dtypes.items()} == kinds
     history.add_events(5, "frozen", ["b", "a"])
     history.add_events(5, "unfrozen", [])
@@ -279,13 +280,13 @@ def test_a_history_is_read_without_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0\n"
 
 
-def test_what_comes_from_an_iteration_on_can_be_taken_out():
+def test_what_comes_from_an_iteration_on_holds_no_longer_once_it_is_recorded_again():
     history = history_of(*[[(row(float(i)), OK)] for i in range(6)])  # two iterations an epoch
     for epoch in range(3):
         history.end_epoch(epoch, 2, {"loss": float(epoch)}, 0)
         history.add_events(2 * epoch, "frozen", ["a"])
     assert len(history.overview()[0]) == 6
-    history.cut(3, 1)
+    history.begin_attempt(3, 1)
     assert history.norms["a"].tolist() == [0, 1, 2]
     assert history.epochs["loss"].tolist() == [0]
     assert history.events["iteration"].tolist() == [0, 2]
@@ -294,5 +295,5 @@ def test_what_comes_from_an_iteration_on_can_be_taken_out():
     history.append(3, 1, np.array([row(9.0)]), np.array([OK], np.uint8), {"loss": 9.0})
     assert history.norms["a"].tolist() == [0, 1, 2, 9]
     assert history.epoch_starts == [0, 2]
-    history.cut(0, 0)
+    history.begin_attempt(0, 0)
     assert (len(history), history.epoch_starts, len(history.epochs), len(history.events)) == (0, [], 0, 0)

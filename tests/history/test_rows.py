@@ -1,4 +1,4 @@
-"""Rows in memory: append and read, across chunks and widenings."""
+"""Rows in memory: append and read, across chunks, attempts and widenings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradviz.history import rows as module
-from gradviz.history.rows import NOT_RECORDED, STATISTICS, RowStore
+from gradviz.history.rows import PLANES, RowStore, gathered
+from gradviz.history.schema import NOT_RECORDED, STATISTICS
 
 
 @settings(max_examples=40, deadline=None)
@@ -16,51 +17,55 @@ def test_what_was_appended_is_read_whole_and_from_any_start(lengths, start):
     chunk, module.CHUNK = module.CHUNK, 4
     try:
         store, expected = RowStore(), []
-        for width, length in enumerate(lengths, start=1):  # each stretch has one parameter more
+        for width, length in enumerate(lengths, start=1):  # each stretch has one parameter more, and is another attempt
             for _ in range(length):
                 i = len(expected)
                 table, states = np.full((width, len(STATISTICS)), float(i)), np.zeros(width, np.uint8)
-                store.append(i, width, table, states, {"m": i}, loss_scale=2.0**i, skipped=i % 2 == 1)
+                store.append(i, width, width - 1, table, states)
                 expected.append((i, width))
-        read = store.read(len(lengths))
-        pieces = [piece.iteration.tolist() for piece in store.pieces(start)]
     finally:
         module.CHUNK = chunk
-    assert [i for piece in pieces for i in piece] == [i for i, _ in expected[start:]]
-    kept = expected
-    assert len(store) == len(expected)
-    assert read.iteration.tolist() == [i for i, _ in kept]
-    assert read.epoch.tolist() == [width for _, width in kept]
-    assert read.loss_scale.tolist() == [2.0**i for i, _ in kept]
-    assert read.skipped.tolist() == [i % 2 == 1 for i, _ in kept]
-    if kept:
-        widest = len(lengths)
-        assert read.statistics.shape == (len(kept), len(STATISTICS), widest)
-        assert read.metrics["m"].tolist() == [float(i) for i, _ in kept]
-        for at, (i, width) in enumerate(kept):
-            assert (read.statistics[at, :, :width] == i).all()
-            assert np.isnan(read.statistics[at, :, width:]).all()
-            assert (read.states[at, width:] == NOT_RECORDED).all()
+    widest = len(lengths)
+    read = gathered([(piece.of, piece.rows) for piece in store.pieces()], PLANES, np.arange(widest))
+    assert [i for piece in store.pieces(start) for i in piece.of.iteration[piece.rows]] == [
+        i for i, _ in expected[start:]
+    ]
+    assert len(store) == len(read) == len(expected)
+    assert read.iteration.tolist() == [i for i, _ in expected]
+    assert read.epoch.tolist() == (read.attempt + 1).tolist() == [width for _, width in expected]
+    for at, (i, width) in enumerate(expected):
+        for name in STATISTICS:
+            assert (read.planes[name][at, :width] == i).all()
+            assert np.isnan(read.planes[name][at, width:]).all()
+        assert (read.planes["state"][at, :width] == 0).all()
+        assert (read.planes["state"][at, width:] == NOT_RECORDED).all()
 
 
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(0, 14), cut=st.integers(0, 15), more=st.integers(0, 9), again=st.integers(0, 20))
-def test_what_is_cut_is_gone_and_rows_go_on_from_there(n, cut, more, again):
-    chunk, module.CHUNK = module.CHUNK, 4
-    try:
-        store, expected = RowStore(), []
-        for stretch, (start, stop) in enumerate(((0, n), (cut, cut + more), (again, again + 2))):
-            store.cut(start)
-            expected = [row for row in expected if row[0] < start]
-            for i in range(start, stop):
-                table = np.full((1 + stretch, len(STATISTICS)), float(i))
-                store.append(i, stretch, table, np.zeros(1 + stretch, np.uint8), {"m": 10.0 * stretch + i})
-                expected.append((i, stretch))
-        read = store.read(3)
-        pieces = [piece.iteration.tolist() for piece in store.pieces(2)]
-    finally:
-        module.CHUNK = chunk
-    assert len(store) == len(expected)
-    assert [(i, stretch) for i, stretch in zip(read.iteration, read.epoch, strict=True)] == expected
-    assert read.metrics.get("m", np.empty(0)).tolist() == [10.0 * stretch + i for i, stretch in expected]
-    assert [i for piece in pieces for i in piece] == [i for i, _ in expected[2:]]
+@given(places=st.lists(st.integers(0, 5), unique=True).map(sorted), rows=st.lists(st.integers(0, 6), unique=True))
+def test_some_parameters_of_some_rows_are_what_all_of_all_are_there(places, rows):
+    store = RowStore()
+    for i in range(7):
+        width = 4 if i < 3 else 6
+        table = np.arange(width * len(STATISTICS), dtype=float).reshape(width, -1) + 100 * i
+        store.append(i, 0, 0, table, np.full(width, i % 3, np.uint8))
+    pieces = [(piece.of, piece.rows) for piece in store.pieces()]
+    whole = gathered(pieces, PLANES, np.arange(6))
+    chosen = np.array(sorted(rows), np.int64)
+    begins = (0, 3)
+    some = [
+        (segment, chosen[(chosen >= begin) & (chosen < begin + len(segment))] - begin)
+        for begin, (segment, _) in zip(begins, pieces, strict=True)
+    ]
+    part = gathered(some, PLANES, np.array(places, np.int64))
+    assert part.iteration.tolist() == chosen.tolist()
+    for name in PLANES:
+        np.testing.assert_array_equal(part.planes[name], whole.planes[name][chosen][:, places])
+
+
+def test_rows_without_parameters_are_rows():
+    store = RowStore()
+    for i in range(3):
+        store.append(i, 0, 0, np.empty((0, len(STATISTICS))), np.empty(0, np.uint8))
+    read = gathered([(piece.of, piece.rows) for piece in store.pieces()], ("norm", "state"), np.arange(2))
+    assert read.planes["norm"].shape == (3, 2)
+    assert (read.planes["state"] == NOT_RECORDED).all()

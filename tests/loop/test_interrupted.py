@@ -107,9 +107,9 @@ def build(place: str, press: Presser) -> tuple[gv.Loop, nn.Module]:
     if place == "after the statistics":
         after(step, "observe", press)
     if place == "row":
-        before(history._rows, "append", press)
+        before(history._store.stage("backward"), "append", press)
     if place == "after the row":
-        after(history._rows, "append", press)
+        after(history._store.stage("backward"), "append", press)
     if place in ("iteration_started", "iteration_completed"):
         loop.handle_event(place, lambda state: press())
     loop.metric(lambda p, t: (press() if place == "metric" else None) or p.mean(), "mean")

@@ -10,8 +10,8 @@ import pytest
 from ipywidgets import Widget
 
 import gradviz as gv
-from gradviz.history.history import History, Parameter
-from gradviz.history.rows import OK
+from gradviz.history.history import History
+from gradviz.history.schema import OK, Parameter
 from gradviz.widgets import heatmap as module
 from gradviz.widgets.heatmap import Heatmap, for_run, heatmap
 

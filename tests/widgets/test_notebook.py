@@ -180,7 +180,7 @@ def test_a_run_in_the_background_is_shown_under_its_own_cell_while_others_run():
     assert outputs(own) == ["picture"]
     assert words(own)[0].startswith("Completed · epoch 2 of 2 · iteration 20 of 20")
     assert words(own)[-1].endswith("gv.heatmap(mine)"), "The name is found from the thread too."
-    assert reading.outputs[0].text.split() == ["training", "12", "(48,", "14)"]
+    assert reading.outputs[0].text.split() == ["training", "12", "(48,", "15)"]
     assert outputs(waiting) == ["stdout", "execute_result"]
     assert waiting.outputs[0].text.split() == ["True"]
     assert outputs(after) == ["stdout"]

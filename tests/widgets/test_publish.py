@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from gradviz.errors import RecordingWarning
-from gradviz.history.history import History, Parameter
+from gradviz.history.history import History
 from gradviz.history.overview import CAPACITY, Columns, Overview
-from gradviz.history.rows import CHUNK, FROZEN, OK, STATISTICS, UNUSED
+from gradviz.history.rows import CHUNK
+from gradviz.history.schema import FROZEN, OK, STATISTICS, UNUSED, Parameter
 from gradviz.widgets.publish import LIVE_BYTES, MIN_INTERVAL_S, SEND_SHARE, Publisher
 from gradviz.widgets.wire import pack, unpack
 
@@ -270,16 +271,14 @@ def test_two_hundred_layers_for_thousands_of_iterations_stay_within_bounds():
     states = np.full(n_parameters, OK, np.uint8)
     took = []
     for i in range(n_iterations):
-        began = time.perf_counter()
-        history._rows.append(i, 0, table, states, {"loss": 1.0})
-        took.append(time.perf_counter() - began)
         if i % 100 == 99:
-            publisher._next_s = 0.0
-            history.notify()
+            publisher._next_s = 0.0  # it is time to send
+        began = time.perf_counter()
+        history.append(i, 0, table, states, {"loss": 1.0})
+        took.append(time.perf_counter() - began)
     # A row is its numbers and nothing else, and the last takes no longer than the first.
-    chunk = next(history._rows.pieces())
-    row = chunk.statistics[0].nbytes + chunk.states[0].nbytes
-    assert row == n_parameters * (8 * len(STATISTICS) + 1)
+    rows = history._store.stage("backward")
+    assert rows.nbytes / len(rows) == n_parameters * (8 * len(STATISTICS) + 1) + 16
     assert np.median(took[-1000:]) < 3 * np.median(took[:1000])
     # What is sent, and the picture that is kept, are bounded whatever the length.
     live = [len(buffers[0]) for content, buffers in browser.messages if not content["fresh"]]
@@ -297,7 +296,7 @@ def test_a_history_that_was_cut_is_sent_anew():
     publisher = Publisher(history, browser.receive, min_interval_s=0.0)
     publisher.show()
     append(history, 5)
-    history.cut(3, 0)
+    history.begin_attempt(3, 0)
     append(history, 1)
     history.notify(final=True)
     assert_same(browser.overview.columns, history.overview()[0])

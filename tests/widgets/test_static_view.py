@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gradviz.history.history import History, Parameter
+from gradviz.history.history import History
 from gradviz.history.overview import Columns, Overview
-from gradviz.history.rows import FROZEN, NOT_OPTIMIZED, OK, UNUSED
+from gradviz.history.schema import FROZEN, NOT_OPTIMIZED, OK, UNUSED, Parameter
 from gradviz.widgets.static_view import LIMIT_BYTES, static_bundle, summary
 
 NAN, INF = float("nan"), float("inf")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gradviz.history.history import Parameter
 from gradviz.history.overview import Columns
+from gradviz.history.schema import Parameter
 from gradviz.widgets.colours import Domain, colour_index, domain_of
 from gradviz.widgets.picture import loss, words
 from gradviz.widgets.picture.fonts import SCALE, font

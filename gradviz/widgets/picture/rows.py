@@ -13,8 +13,8 @@ from itertools import dropwhile, groupby, zip_longest
 
 import numpy as np
 
-from gradviz.history.history import Parameter
 from gradviz.history.overview import Columns, merged
+from gradviz.history.schema import Parameter
 from gradviz.widgets.picture.words import count, short_dtype
 
 PITCH = 15

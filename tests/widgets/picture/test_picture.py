@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gradviz.history.history import Parameter
 from gradviz.history.overview import (
     FROZEN,
     NAN,
@@ -22,6 +21,7 @@ from gradviz.history.overview import (
     Columns,
     Overview,
 )
+from gradviz.history.schema import Parameter
 from gradviz.widgets.colours import VIRIDIS, colour_index, domain_of
 from gradviz.widgets.picture.fonts import SCALE
 from gradviz.widgets.picture.inks import COLOURS, DARK, LIGHT, png

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradviz.history.history import Parameter
 from gradviz.history.overview import FROZEN, NAN, Columns
+from gradviz.history.schema import Parameter
 from gradviz.widgets.picture.rows import MAX_HEIGHT, MAX_ROWS, arrange, group, merge_rows
 
 part = st.sampled_from(["a", "b", "0", "1", "12", "weight", "bias"])

@@ -1,0 +1,78 @@
+"""Rows as columns of a picture: a cell for each parameter's norm, with what happened there, and the loss last."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradviz.history import schema
+from gradviz.history.overview import (
+    FROZEN,
+    NAN,
+    NEGINF,
+    NOT_OPTIMIZED,
+    NOT_RECORDED,
+    POSINF,
+    UNUSED,
+    ZERO,
+    Columns,
+)
+from gradviz.history.rows import Rows, gathered
+from gradviz.history.schema import COUNTS
+from gradviz.history.store import Store
+
+_STATE_FLAGS = np.array([0, UNUSED, FROZEN, NOT_OPTIMIZED, NOT_RECORDED], np.uint8)
+_FLOAT32 = np.finfo(np.float32)
+_PLANES = ("norm", *COUNTS, "state")
+
+
+def cells(store: Store, start: int = 0) -> Columns:
+    """The iterations that hold, from the row `start` on."""
+    places = np.arange(len(store.parameters))
+    if start >= len(store.iterations):
+        return columns_of(gathered([], _PLANES, places), np.empty(0))
+    iteration = np.array(store.iterations[start:], np.int64)
+    loss = store.read_metrics(start)["loss"].values
+    rows = gathered(store.held("backward", first=int(iteration[0])), _PLANES, places)
+    if not np.array_equal(rows.iteration, iteration):
+        rows = _aligned(rows, iteration, places)
+    return columns_of(rows, loss)
+
+
+def _aligned(rows: Rows, iteration: NDArray[np.int64], places: NDArray[np.int64]) -> Rows:
+    """The same for other iterations; of those that are not among the rows, nothing was recorded."""
+    at = np.searchsorted(iteration, rows.iteration)
+    is_there = (at < len(iteration)) & (iteration[np.minimum(at, len(iteration) - 1)] == rows.iteration)
+    planes = {}
+    for name, plane in rows.planes.items():
+        fill = schema.NOT_RECORDED if name == "state" else np.nan
+        planes[name] = np.full((len(iteration), len(places)), fill, plane.dtype)
+        planes[name][at[is_there]] = plane[is_there]
+    return Rows(iteration, iteration, iteration, planes)
+
+
+def columns_of(rows: Rows, loss: NDArray[np.float64]) -> Columns:
+    """A column for each row."""
+    norms = rows.planes["norm"]
+    values = np.concatenate((norms, loss[:, None]), axis=1)
+    with np.errstate(all="ignore"):
+        picture = values.astype(np.float32)
+    flags = np.zeros(values.shape, np.uint8)
+    if rows.planes["state"].any():
+        flags[:, :-1] = _STATE_FLAGS[rows.planes["state"]]
+    zero = picture == 0
+    if zero.any():
+        # float32 holds less than float64: what lies beyond its ends is drawn at the end, not as zero or infinity.
+        small = zero & (values != 0)
+        picture[small] = np.copysign(_FLOAT32.smallest_subnormal, values[small])
+        flags[:, :-1] |= (norms == 0) * np.uint8(ZERO)
+    odd = ~np.isfinite(picture)
+    if odd.any():
+        large = odd & np.isfinite(values)
+        picture[odd] = np.nan
+        picture[large] = np.copysign(_FLOAT32.max, values[large])
+        for name, flag in zip(COUNTS, (NAN, POSINF, NEGINF), strict=True):  # only where a norm is not finite
+            flags[:, :-1] |= (rows.planes[name] > 0) * np.uint8(flag)
+        flags[:, -1:] = np.select([np.isnan(loss), loss == np.inf, loss == -np.inf], [NAN, POSINF, NEGINF], 0)[:, None]
+    first = rows.iteration.astype(np.uint32)
+    return Columns(first, first + np.uint32(1), picture, picture, flags)

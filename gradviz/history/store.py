@@ -1,0 +1,121 @@
+"""All rows of one run: what a history and its selections read, and what a writer puts on disk."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradviz.history.attempts import END, Attempts
+from gradviz.history.rows import Places, RowStore, Segment
+from gradviz.history.schema import METRICS, STAGES, TABLES, Parameter
+from gradviz.history.series import Series
+from gradviz.history.table import Columns, Table
+
+
+class Store:
+    """Gradients by stage, metrics, tables and epoch means.
+
+    Attributes
+    ----------
+    parameters : list of Parameter
+        In declaration order; a new list when there are others.
+    stages : dict of str to RowStore
+        By stage, as far as there are rows.
+    metrics : Table
+        One row for each iteration. An iteration counts as recorded from the moment it has one.
+    tables : dict of str to Table
+    epochs : list of dict
+        The means of every epoch.
+    epoch_starts : list of int
+        The iteration each epoch began with.
+    attempts : Attempts
+    iterations : array of int64
+        Those that hold, ascending.
+    version : int
+        Another one after every change.
+    lock : RLock
+        Held by whoever writes, and by readers while they find out what there is.
+    """
+
+    def __init__(self) -> None:
+        self.parameters: list[Parameter] = []
+        self.stages: dict[str, RowStore] = {}
+        self.metrics = Table(METRICS)
+        self.tables = {name: Table(schema) for name, schema in TABLES.items()}
+        self.epochs: list[dict[str, float]] = []
+        self.epoch_starts: list[int] = []
+        self.attempts = Attempts()
+        self.iterations = array("q")
+        self.version = 0
+        self.lock = threading.RLock()  # a notebook reads while a thread trains
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parameters."""
+        return [parameter["name"] for parameter in self.parameters]
+
+    @property
+    def all_series(self) -> dict[str, Series[Any, Any]]:
+        """Everything that is kept in chunks and parts, by the name of its folder and of its files."""
+        gradients = {f"gradients/{stage}": rows for stage, rows in self.stages.items()}
+        return {
+            **gradients,
+            **{f"{name}/rows": table for name, table in self.tables.items()},
+            "metrics/rows": self.metrics,
+        }
+
+    def stage(self, name: str) -> RowStore:
+        """The rows of a stage, made when they are first asked for."""
+        if name not in self.stages:
+            self.stages = {
+                stage: self.stages.get(stage) or RowStore() for stage in STAGES if stage in {*self.stages, name}
+            }
+        return self.stages[name]
+
+    def change(self) -> None:
+        """What was read before is no longer all."""
+        self.version += 1
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    def held(self, stage: str, *, first: int = 0, all_attempts: bool = False) -> list[tuple[Segment, Places]]:
+        """Where the rows of a stage lie that hold, from the iteration `first` on."""
+        found: list[tuple[Segment, Places]] = []
+        for segment, rows in self.stages[stage].pieces() if stage in self.stages else ():
+            end = END if all_attempts else self.attempts.end(segment.attempt)
+            low, high = np.searchsorted(segment.iteration[rows], (first, end)) + rows.start
+            if low < high:
+                found.append((segment, slice(int(low), int(high))))
+        return found
+
+    def read_metrics(self, start: int = 0, *, all_attempts: bool = False) -> Columns:
+        """The metrics of the iterations that hold, from the row `start` of them on."""
+        if self.attempts.current == 0:
+            return self.metrics.read(start)
+        return _picked(self._holding(self.metrics.read(), all_attempts), slice(start, None))
+
+    def read_table(self, name: str, *, all_attempts: bool = False) -> Columns:
+        """The rows of a table that hold."""
+        return self._holding(self.tables[name].read(), all_attempts)
+
+    def _holding(self, columns: Columns, all_attempts: bool) -> Columns:
+        if all_attempts or self.attempts.current == 0:
+            return columns
+        return _picked(columns, self.attempts.holds(columns["iteration"].values, columns["attempt"].values))
+
+    def begin_attempt(self, iteration: int, epoch: int) -> None:
+        """From this iteration and epoch on, rows are recorded once more."""
+        self.attempts.begin(iteration)
+        del self.iterations[bisect_left(self.iterations, iteration) :]
+        self.epochs = [record for record in self.epochs if record["epoch"] < epoch]
+        self.epoch_starts = [start for start in self.epoch_starts[: epoch + 1] if start < iteration]
+        self.change()
+
+
+def _picked(columns: Columns, rows: slice | NDArray[Any]) -> Columns:
+    return {name: column[rows] for name, column in columns.items()}

@@ -1,0 +1,329 @@
+"""`View`: a run, or a part of it, as pandas frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gradviz.errors import HistoryError, nearest
+from gradviz.history import frames
+from gradviz.history.rows import PLANES, Places, Rows, Segment, gathered
+from gradviz.history.schema import COUNTS, STAGES
+from gradviz.history.selection import Attempted, Selection, selection
+from gradviz.history.sizes import in_words
+from gradviz.history.store import Store
+from gradviz.history.table import Columns
+
+_COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
+
+
+class View:
+    """What a run recorded, or a selection of it. Frames are made when they are asked for, and kept until the next row.
+
+    A frame is the reader's own: what is written into it does not reach the history.
+    """
+
+    def __init__(
+        self, store: Store, memory_limit: int, selections: tuple[Selection, ...] = (), attempts: Attempted = "latest"
+    ) -> None:
+        self._store = store
+        self._memory_limit = memory_limit
+        self._selections = selections
+        self._all_attempts = attempts == "all"
+        self._frames: dict[str, pd.DataFrame] = {}
+        self._frames_of = store.version
+
+    def __len__(self) -> int:
+        """Number of iterations."""
+        with self._store.lock:
+            if not self._selections and not self._all_attempts:
+                return len(self._store.iterations)
+            return len(self._metrics()["iteration"].values)
+
+    def __repr__(self) -> str:
+        return f"{len(self):,} iterations of {len(self._places):,} parameters"
+
+    # Frames -----------------------------------------------------------------------------------------------------
+
+    @property
+    def gradients(self) -> pd.DataFrame:
+        """Tidy: one line for each iteration, stage and parameter.
+
+        Columns: iteration, epoch, attempt (int64, from 0), parameter, stage, state (categories), norm, mean, std,
+        max_abs, zero_fraction (float64), nan, posinf, neginf and their sum nonfinite (Int64 counts of entries).
+
+        `attempt` counts how often the run was resumed by then; an iteration that was recorded again is there once, as
+        the latest attempt has it. `stage` says when the gradient was measured: "backward" is as autograd gave it,
+        before the optimizer. `state` is "ok"; "unused", no path from the loss; "frozen", ``requires_grad=False``;
+        "not_optimized", measured but in no parameter group, or in one whose learning rate is 0; or "not_recorded".
+        Numbers are missing where nothing was recorded; ``record="norms"`` records norm and counts only. `std` is
+        torch's own, with n - 1 in the denominator, so it is NaN for a parameter of one entry; a NaN or infinite entry
+        shows in the norm, and the counts say which.
+
+        Raises
+        ------
+        HistoryError
+            If the frame would take more than the memory limit. `select` makes it smaller.
+        """
+        return self._frame("gradients", self._tidy)
+
+    @property
+    def norms(self) -> pd.DataFrame:
+        """Wide: the 2-norm of every parameter's gradient; index iteration, columns parameter."""
+        return self.wide("norm")
+
+    def wide(self, statistic: str, *, stage: str = "backward") -> pd.DataFrame:
+        """One statistic, or ``"state"``, of every parameter; index iteration, columns parameter.
+
+        Parameters
+        ----------
+        statistic : str
+            Any of the columns of `gradients` but the first ones.
+        stage : "backward", "clipped" or "update"
+            When the numbers were taken.
+
+        Raises
+        ------
+        HistoryError
+            If no such statistic or stage is kept, or the frame would take more than the memory limit.
+        """
+        known = (*PLANES[:-1], "nonfinite", "state")
+        if statistic not in known:
+            raise HistoryError(f"No statistic is called {statistic!r}: {nearest(str(statistic), known)}")
+        if stage not in STAGES:
+            raise HistoryError(f"No stage is called {stage!r}: {nearest(str(stage), STAGES)}")
+        return self._frame(f"wide {statistic} {stage}", lambda: self._wide(statistic, stage))
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """The loss and metrics of every batch, its own values; index iteration.
+
+        `loss_scale` is what the loss was multiplied by for this step's backward pass, 1 without a loss scale; `skipped`
+        says that the optimizer took no step because gradients were not finite. An optimizer that evaluates the loss
+        itself, as LBFGS does, has a row for each of its steps, and `closure_calls` counts how often it did. A metric
+        that some rows do not have is Float64, and missing there: NaN is a value.
+        """
+        return self._frame("metrics", self._metrics_frame)
+
+    @property
+    def epochs(self) -> pd.DataFrame:
+        """The means of every epoch, also of one that was broken off, by examples, over finite values; index epoch.
+
+        `nonfinite` counts the iterations whose loss was NaN or infinite.
+        """
+        with self._store.lock:
+            return frames.epochs(self._store.epochs).set_index("epoch")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """Parameters that were frozen or unfrozen: iteration (the first it held for), event (category), parameter."""
+        return self._table("events")
+
+    @property
+    def parameters(self) -> pd.DataFrame:
+        """Shape, dtype and size of every parameter, in declaration order; index name."""
+        described = self._store.parameters
+        return frames.parameters([described[place] for place in self._places])
+
+    @property
+    def dtypes(self) -> pd.DataFrame:
+        """Which dtype a parameter, its gradient and the optimizer's moments had, from which iteration on.
+
+        Columns: iteration, parameter, of, dtype. There is a line where a dtype began to hold, and none while it did not
+        change.
+        """
+        return self._table("dtypes")
+
+    @property
+    def histograms(self) -> pd.DataFrame:
+        """How a gradient's entries were distributed, at the iterations for which that was counted.
+
+        Columns: iteration, parameter, stage, low, high (float64), count (int64): a line for each bin that is not
+        empty. The bins are the same for all, four an octave of either sign, so that counts of several lines can be
+        added. Zeros have low = high = 0, NaN has NaN at both ends, infinities an infinity.
+        """
+        return self._table("histograms")
+
+    @property
+    def activations(self) -> pd.DataFrame:
+        """Tidy: gradients of intermediate values by iteration, name and call, with the statistics of `gradients`."""
+        return self._table("activations")
+
+    @property
+    def examples(self) -> pd.DataFrame:
+        """The examples of a batch whose gradients were largest: iteration, name, call, example, example_id, norm."""
+        return self._table("examples")
+
+    # Parts of it ------------------------------------------------------------------------------------------------
+
+    def select(
+        self,
+        *,
+        parameters: object = None,
+        iterations: object = None,
+        every: int = 1,
+        attempts: Attempted | None = None,
+    ) -> View:
+        """A part of the run, with the same frames. Nothing is read before one of them is asked for.
+
+        Parameters
+        ----------
+        parameters : str or list of str, optional
+            Names, or patterns such as ``"encoder.*"``.
+        iterations : slice, int or list of int, optional
+            By their own numbers, half-open as in Python: ``slice(1000, 2000)``. Negative ones count from the newest.
+        every : int
+            Only every so manieth of these iterations.
+        attempts : "latest" or "all", optional
+            With "all" also the rows of iterations that were recorded again after a resume; the column `attempt` tells
+            them apart.
+
+        Raises
+        ------
+        HistoryError
+            If no parameter fits, or an argument is of another kind.
+
+        Examples
+        --------
+        >>> from gradviz.history.history import History
+        >>> history = History()
+        >>> names = "encoder.weight", "head.weight"
+        >>> history.declare([{"name": name, "shape": (2,), "dtype": "float32"} for name in names])
+        >>> for i in range(20):
+        ...     table = np.array([[i, 3.5, 0.7, 4.0, 0.0, 0, 0, 0]] * 2)
+        ...     history.append(i, 0, table, np.zeros(2, np.uint8), {"loss": 1.6})
+        >>> history.select(parameters="encoder.*", iterations=slice(10, 20), every=4).norms
+        parameter  encoder.weight
+        iteration
+        10                   10.0
+        14                   14.0
+        18                   18.0
+        """
+        if attempts not in ("latest", "all", None):
+            raise HistoryError(f'attempts is "latest" or "all"; got {attempts!r}.')
+        chosen = selection(parameters, iterations, every)
+        with self._store.lock:
+            chosen.places([self._store.names[place] for place in self._places])  # a misspelt name is told now
+        kept: Attempted = "all" if self._all_attempts else "latest"
+        return View(self._store, self._memory_limit, (*self._selections, chosen), attempts or kept)
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _places(self) -> NDArray[np.int64]:
+        """The parameters that are meant."""
+        names = self._store.names
+        places = np.arange(len(names))
+        for chosen in self._selections:
+            places = places[chosen.places([names[place] for place in places])]
+        return places
+
+    def _selected(self, iteration: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+        """Which rows of these iterations are meant. Every so manieth counts among all that were recorded."""
+        if not self._selections:
+            return slice(None)
+        chosen = np.array(self._store.iterations, np.int64)
+        for part in self._selections:
+            chosen = chosen[part.rows(chosen)]
+        return np.flatnonzero(np.isin(iteration, chosen))
+
+    def _pieces(self, stage: str) -> list[tuple[Segment, Places]]:
+        held = self._store.held(stage, all_attempts=self._all_attempts)
+        if not self._selections:
+            return held
+        pieces: list[tuple[Segment, Places]] = []
+        for segment, rows in held:
+            chosen = self._selected(segment.iteration[rows])
+            if isinstance(chosen, np.ndarray) and len(chosen):
+                assert isinstance(rows, slice)
+                pieces.append((segment, chosen + rows.start))
+        return pieces
+
+    def _frame(self, name: str, build: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        # A reader's own edits must not reach the cache; since pandas 3 a shallow copy is one until somebody writes.
+        with self._store.lock:
+            if self._frames_of != self._store.version:
+                self._frames.clear()
+                self._frames_of = self._store.version
+            if name not in self._frames:
+                self._frames[name] = build()
+            return self._frames[name].copy(deep=not _COPIES_ON_WRITE)
+
+    def _refuse_if_large(self, n_bytes: int, frame: str) -> None:
+        if n_bytes > self._memory_limit:
+            raise HistoryError(
+                f"{frame} would take {in_words(n_bytes)}, and the memory limit is {in_words(self._memory_limit)}. "
+                'Ask for a part of it: history.select(parameters="encoder.*", iterations=slice(0, 1000), every=10)'
+                f'.{frame.removeprefix("history.")}; or let it take more: memory_limit="4GB".'
+            )
+
+    def _tidy(self) -> pd.DataFrame:
+        places = self._places
+        by_stage = {stage: self._pieces(stage) for stage in self._store.stages}
+        n_rows = sum(len(segment.iteration[rows]) for pieces in by_stage.values() for segment, rows in pieces)
+        self._refuse_if_large(n_rows * len(places) * frames.TIDY_BYTES, "history.gradients")
+        read = {stage: gathered(pieces, PLANES, places) for stage, pieces in by_stage.items() if pieces}
+        names = [self._store.names[place] for place in places]
+        rows, stage = _interleaved(read) if read else (gathered([], PLANES, places), np.empty(0, np.int8))
+        return frames.tidy(rows, stage, names, STAGES)
+
+    def _wide(self, statistic: str, stage: str) -> pd.DataFrame:
+        places, pieces = self._places, self._pieces(stage)
+        n_rows = sum(len(segment.iteration[rows]) for segment, rows in pieces)
+        self._refuse_if_large(n_rows * len(places) * 8, f"history.wide({statistic!r})")
+        planes = COUNTS if statistic == "nonfinite" else (statistic,)
+        rows = gathered(pieces, planes, places)
+        plane = np.sum([rows.planes[name] for name in planes], axis=0) if len(planes) > 1 else rows.planes[statistic]
+        names = [self._store.names[place] for place in places]
+        index = frames.index(rows.iteration, rows.attempt if self._all_attempts else None)
+        return frames.wide(plane, "nan" if statistic == "nonfinite" else statistic, names, index)
+
+    def _metrics(self) -> Columns:
+        columns = self._store.read_metrics(all_attempts=self._all_attempts)
+        rows = self._selected(columns["iteration"].values)
+        return {name: column[rows] for name, column in columns.items()}
+
+    def _metrics_frame(self) -> pd.DataFrame:
+        columns = self._metrics()
+        self._refuse_if_large(9 * len(columns) * len(columns["iteration"].values), "history.metrics")
+        index = frames.index(columns["iteration"].values, columns["attempt"].values if self._all_attempts else None)
+        last = ("loss_scale", "skipped")
+        order = ["epoch", *[name for name in columns if name not in ("iteration", "attempt", "epoch", *last)], *last]
+        frame = frames.table({name: columns[name] for name in order}, self._store.metrics.schema, {})
+        return frame.set_index(index)
+
+    def _table(self, name: str) -> pd.DataFrame:
+        return self._frame(name, lambda: self._table_frame(name))
+
+    def _table_frame(self, name: str) -> pd.DataFrame:
+        table = self._store.tables[name]
+        columns = self._store.read_table(name, all_attempts=self._all_attempts)
+        if self._selections and "parameter" in table.vocabulary:
+            texts, names = table.vocabulary["parameter"].texts, self._store.names
+            meant = {names[place] for place in self._places}
+            chosen = np.array([text in meant for text in texts], np.bool_)
+            keep = chosen[columns["parameter"].values] if len(texts) else slice(0)
+            columns = {key: column[keep] for key, column in columns.items()}
+        rows = self._selected(columns["iteration"].values)
+        columns = {key: column[rows] for key, column in columns.items()}
+        if not self._all_attempts:
+            del columns["attempt"]
+        return frames.table(columns, table.schema, table.vocabulary)
+
+
+def _interleaved(read: dict[str, Rows]) -> tuple[Rows, NDArray[np.int8]]:
+    """The rows of several stages, those of an iteration side by side."""
+    stage = np.repeat(np.array([STAGES.index(name) for name in read], np.int8), [len(rows) for rows in read.values()])
+    several = list(read.values())
+    if len(several) == 1:
+        return several[0], stage
+    iteration, epoch, attempt = (
+        np.concatenate([getattr(rows, name) for rows in several]) for name in ("iteration", "epoch", "attempt")
+    )
+    order = np.lexsort((stage, iteration, attempt))
+    planes = {name: np.concatenate([rows.planes[name] for rows in several])[order] for name in PLANES}
+    return Rows(iteration[order], epoch[order], attempt[order], planes), stage[order]
