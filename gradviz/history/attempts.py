@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-END = np.iinfo(np.int64).max
+END = int(np.iinfo(np.int64).max)
 
 
 class Attempts:
     """Where each attempt began. From there on, what earlier ones recorded no longer holds.
+
+    Parameters
+    ----------
+    begins : iterable of int
+        The first iteration of each.
+    written : dict of int to int
+        By attempt, up to which iteration (exclusive) every table has been written, where that is not all: a writer
+        that was killed leaves the next rows in some of them.
 
     Examples
     --------
@@ -20,21 +29,31 @@ class Attempts:
     (300, True)
     """
 
-    def __init__(self, begins: list[int] | None = None) -> None:
-        self.begins = begins or [0]
+    def __init__(self, begins: Iterable[int] = (0,), written: dict[int, int] | None = None) -> None:
+        self.begins = list(begins)
+        self._written = written or {}
 
     @property
     def current(self) -> int:
         """Index of the one that records now."""
         return len(self.begins) - 1
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all rows hold."""
+        return self.current == 0 and not self._written
+
     def begin(self, iteration: int) -> None:
         """Record from this iteration on once more."""
         self.begins.append(iteration)
 
+    def written(self, attempt: int) -> int:
+        """The iteration up to which (exclusive) the rows of an attempt are whole."""
+        return self._written.get(attempt, END)
+
     def end(self, attempt: int) -> int:
-        """The iteration from which on a later attempt holds."""
-        return min(self.begins[attempt + 1 :], default=END)
+        """The iteration up to which (exclusive) its rows hold."""
+        return min([self.written(attempt), *self.begins[attempt + 1 :]])
 
     def holds(self, iteration: NDArray[np.int64], attempt: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of these rows do."""

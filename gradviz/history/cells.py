@@ -16,6 +16,7 @@ from gradviz.history.overview import (
     UNUSED,
     ZERO,
     Columns,
+    Overview,
 )
 from gradviz.history.rows import Rows, gathered
 from gradviz.history.schema import COUNTS
@@ -23,20 +24,45 @@ from gradviz.history.store import Store
 
 _STATE_FLAGS = np.array([0, UNUSED, FROZEN, NOT_OPTIMIZED, NOT_RECORDED], np.uint8)
 _FLOAT32 = np.finfo(np.float32)
+AT_ONCE = 4096
+"""Iterations that are read at once."""
+
 _PLANES = ("norm", *COUNTS, "state")
 
 
-def cells(store: Store, start: int = 0) -> Columns:
-    """The iterations that hold, from the row `start` on."""
-    places = np.arange(len(store.parameters))
-    if start >= len(store.iterations):
-        return columns_of(gathered([], _PLANES, places), np.empty(0))
-    iteration = np.array(store.iterations[start:], np.int64)
-    loss = store.read_metrics(start)["loss"].values
-    rows = gathered(store.held("backward", first=int(iteration[0])), _PLANES, places)
-    if not np.array_equal(rows.iteration, iteration):
-        rows = _aligned(rows, iteration, places)
-    return columns_of(rows, loss)
+class Picture:
+    """The picture of a store: bounded, however long the run."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.begin()
+
+    def begin(self, overview: Overview | None = None, seen: int = 0) -> None:
+        """Draw anew, or go on from what shows the first iterations already."""
+        self._overview, self._seen = overview or Overview(), seen
+
+    def overview(self) -> tuple[Columns, int]:
+        """The whole run in a bounded number of columns, and how many iterations they show."""
+        with self._store.lock:
+            while self._seen < len(self._store.iterations):
+                fresh = self.columns(self._seen, self._seen + AT_ONCE)
+                self._overview.append(fresh)
+                self._seen += len(fresh)
+            return self._overview.columns, self._seen
+
+    def columns(self, start: int, stop: int | None = None) -> Columns:
+        """The iterations that hold, from the row `start` on, one a column."""
+        store = self._store
+        with store.lock:
+            places = np.arange(len(store.parameters))
+            iteration = np.array(store.iterations[start:stop], np.int64)
+            if not len(iteration):
+                return columns_of(gathered([], _PLANES, places), np.empty(0))
+            first, last = int(iteration[0]), int(iteration[-1])
+            rows = gathered(store.held("backward", first=first, last=last), _PLANES, places)
+            if not np.array_equal(rows.iteration, iteration):
+                rows = _aligned(rows, iteration, places)
+            return columns_of(rows, store.read_metrics(start, stop)["loss"].values)
 
 
 def _aligned(rows: Rows, iteration: NDArray[np.int64], places: NDArray[np.int64]) -> Rows:

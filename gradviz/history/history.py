@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradviz.errors import HistoryError, described, nearest
-from gradviz.history.cells import cells
-from gradviz.history.overview import Columns, Overview
+from gradviz.history.cells import Picture
+from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
+from gradviz.history.run.keeper import IfExists, Keeper
 from gradviz.history.schema import EVENTS, TABLES, Parameter
 from gradviz.history.sizes import n_bytes
 from gradviz.history.store import Store
 from gradviz.history.view import View
+
+if TYPE_CHECKING:
+    from gradviz.history.opened import Opened
 
 Listener = Callable[[bool], None]
 """Called after an append; True when the run has ended, so that nothing may wait any longer."""
@@ -31,7 +37,16 @@ class History(View):
     Parameters
     ----------
     memory_limit : int or str
-        What rows may take in memory, and a frame may at most: a number of bytes, or ``"512MB"``.
+        What rows may take in memory, and a frame may at most: a number of bytes, or ``"512MB"``. Older rows are on disk
+        beyond that, and read from there.
+    save_to : path or address, optional
+        Of the folder in which the run is kept: ``"runs/a"``, or an fsspec address such as ``"s3://bucket/runs/a"``.
+    if_exists : "error", "resume" or "overwrite"
+        What to do with a run that is there already.
+    flush_interval_s : float
+        What a killed process may lose at most.
+    seed : int, optional
+        Written down with the run.
 
     Examples
     --------
@@ -48,17 +63,104 @@ class History(View):
     0              0   1.6         1.0    False
     """
 
-    def __init__(self, *, memory_limit: int | str = "512MB") -> None:
-        super().__init__(Store(), n_bytes("memory_limit", memory_limit))
+    def __init__(
+        self,
+        *,
+        memory_limit: int | str = "512MB",
+        save_to: str | os.PathLike[str] | None = None,
+        if_exists: IfExists = "error",
+        flush_interval_s: float = 2.0,
+        seed: int | None = None,
+    ) -> None:
+        limit = n_bytes("memory_limit", memory_limit)
+        super().__init__(Store(limit), limit)
+        if if_exists not in ("error", "resume", "overwrite"):
+            raise HistoryError(f'if_exists is "error", "resume" or "overwrite"; got {if_exists!r}.')
+        if not isinstance(flush_interval_s, int | float) or not 0 < flush_interval_s < math.inf:
+            raise HistoryError(f"flush_interval_s is a number of seconds above 0; got {flush_interval_s!r}.")
         self.progress = Progress()
-        self._overview, self._seen = Overview(), 0
+        self._picture = Picture(self._store)
+        self._resumed_at: tuple[int, int] | None = None
+        self._keeper = Keeper(
+            self._store,
+            self._picture,
+            self.progress,
+            memory_limit=limit,
+            save_to=None if save_to is None else os.fspath(save_to),
+            if_exists=if_exists,
+            flush_interval_s=float(flush_interval_s),
+            seed=seed,
+        )
+        weakref.finalize(self, self._keeper.end)
         self._listeners: list[weakref.WeakMethod[Listener]] = []
 
     def __repr__(self) -> str:
         n = len(self._store.parameters)
         return f"History of {len(self):,} iterations of {n} parameters ({self.progress.status})"
 
+    @staticmethod
+    def open(path: str | os.PathLike[str], *, skip_damaged: bool = False, memory_limit: int | str = "512MB") -> Opened:
+        """A run that was saved, or is being saved by another process: read, never written.
+
+        Parameters
+        ----------
+        path : path or address
+            Of the run's folder.
+        skip_damaged : bool
+            Leave out files that cannot be read, with a warning that names them, instead of an error.
+        memory_limit : int or str
+            What a frame may take at most.
+
+        Returns
+        -------
+        Opened
+            A history with `refresh`, which takes up what was written since, and `follow`, which does so by itself.
+
+        Raises
+        ------
+        HistoryError
+            If there is no such folder, it is no run or one of a newer gradviz, or a file is damaged.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> history = History(save_to=folder + "/a")
+        >>> history.declare([{"name": "w", "shape": (2,), "dtype": "float32"}])
+        >>> history.append(0, 0, np.array([[5.0, 3.5, 0.7, 4.0, 0.0, 0, 0, 0]]), np.array([0], np.uint8), {"loss": 1.6})
+        >>> history.flush()
+        >>> History.open(folder + "/a").norms
+        parameter    w
+        iteration
+        0          5.0
+        """
+        from gradviz.history.opened import Opened
+
+        return Opened(path, skip_damaged=skip_damaged, memory_limit=memory_limit)
+
     # Written by recorders --------------------------------------------------------------------------------------
+
+    def begin_run(self) -> None:
+        """Open the folder that rows are saved to, before the first of them.
+
+        Raises
+        ------
+        HistoryError
+            If there is a run in the way, or nothing can be written there. Nothing has been touched then.
+        """
+        at = self._resumed_at
+        if self._keeper.begin(resumes=at is not None):
+            iteration, epoch = at or (0, 0)
+            self.begin_attempt(iteration, epoch)
+        self._resumed_at = None
+
+    def flush(self) -> None:
+        """Write to disk what is in memory alone, now; without `save_to` there is nothing to do."""
+        self._keeper.flush()
+
+    def end_run(self) -> None:
+        """A run is over, for now: all of it is on disk after this, and the folder is free for others."""
+        self._keeper.end()
 
     def declare(self, parameters: Sequence[Parameter]) -> None:
         """Name the parameters of the rows to come; those already known must come first, in the same order."""
@@ -106,7 +208,9 @@ class History(View):
         HistoryError
             If a metric is no number, or is called as a column of another meaning is. Nothing is written then.
         """
-        store = self._store
+        store, keeper = self._store, self._keeper
+        if not keeper.is_writing:
+            self.begin_run()
         row: dict[str, Any] = {"iteration": iteration, "attempt": store.attempts.current, "epoch": epoch}
         row |= {"loss_scale": loss_scale, "skipped": skipped}
         values = {name: value if type(value) is float else _number(name, value) for name, value in metrics.items()}
@@ -117,11 +221,14 @@ class History(View):
             if epoch >= len(store.epoch_starts):
                 store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
             for stage, (table, own) in {"backward": (statistics, states), **(stages or {})}.items():
+                if keeper.is_full:
+                    table, own = table[:0], own[:0]  # what a row lacks was not recorded
                 store.stage(stage).append(iteration, epoch, store.attempts.current, table, own)
             store.metrics.grow(values)
             store.metrics.append(row | values)
             store.iterations.append(iteration)
             store.change()
+        keeper.appended(statistics.nbytes)
         self.notify()
 
     def add_rows(self, table: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
@@ -176,8 +283,11 @@ class History(View):
         It is kept all the same: ``select(attempts="all")``.
         """
         with self._store.lock:
-            self._store.begin_attempt(iteration, epoch)
-            self._overview, self._seen = Overview(), 0
+            if len(self._store.metrics):
+                self._store.begin_attempt(iteration, epoch)
+                self._picture.begin()
+            else:
+                self._resumed_at = iteration, epoch  # rows before it may be in the folder that is yet to be opened
             self.progress.iteration, self.progress.epoch = iteration, epoch
         self.notify(final=True)
 
@@ -190,17 +300,11 @@ class History(View):
 
     def columns(self, start: int = 0) -> Columns:
         """The iterations from `start` on as columns of a picture: a row for each parameter's norm, the loss last."""
-        with self._store.lock:
-            return cells(self._store, start)
+        return self._picture.columns(start)
 
     def overview(self) -> tuple[Columns, int]:
         """The whole run in a bounded number of columns, and how many iterations they show."""
-        with self._store.lock:
-            if self._seen < len(self):
-                fresh = self.columns(self._seen)
-                self._overview.append(fresh)
-                self._seen += len(fresh)
-            return self._overview.columns, self._seen
+        return self._picture.overview()
 
     def subscribe(self, listener: Listener) -> None:
         """Call a bound method after every append, for as long as its object lives."""

@@ -138,6 +138,15 @@ class Overview:
         self.level = 0
         self._columns: Columns | None = None
 
+    @classmethod
+    def of(cls, columns: Columns) -> Overview:
+        """One that goes on from columns it once had."""
+        overview = cls()
+        overview._columns = columns
+        widest = int((columns.stop - columns.start).max(initial=1))
+        overview.level = max(widest - 1, 0).bit_length()
+        return overview
+
     def append(self, columns: Columns) -> None:
         """Add columns at the end, merging what shares a block, and merge all once more while there are too many."""
         if not len(columns):

@@ -21,8 +21,12 @@ PLANES = (*STATISTICS, "state")
 CHUNK = 1024
 """Iterations a chunk holds."""
 
-CELLS = 1_000_000
-"""But no more than so many of a parameter's rows: 65 MB."""
+CHUNK_BYTES = 65_000_000
+"""But no more than so much."""
+
+
+ROW_BYTES = 8 * len(STATISTICS) + 1
+"""What a parameter takes in one iteration."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class Block:
     @property
     def nbytes(self) -> int:
         """Memory its rows take."""
-        return self._length * (16 + self.n_parameters * (8 * len(STATISTICS) + 1))
+        return self._length * (16 + self.n_parameters * ROW_BYTES)
 
     @property
     def iteration(self) -> NDArray[np.int64]:
@@ -124,11 +128,16 @@ class Block:
 class RowStore(Series[Block, Any]):
     """Append-only rows of one stage. Parameters may be added on the way; earlier rows never recorded them."""
 
+    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
+        super().__init__()
+        self._chunk_bytes = min(chunk_bytes, CHUNK_BYTES)
+
     def append(self, iteration: int, epoch: int, attempt: int, statistics: Floats, states: NDArray[np.uint8]) -> None:
         """Copy one iteration, [parameters, statistics] and [parameters], to the end."""
         chunk = self.chunks[-1] if self.chunks else None
         if chunk is None or chunk.is_full or chunk.n_parameters != len(states) or chunk.attempt != attempt:
-            chunk = Block(attempt, len(states), max(min(CHUNK, CELLS // max(len(states), 1)), 1))
+            most = self._chunk_bytes // (len(states) * ROW_BYTES + 16)
+            chunk = Block(attempt, len(states), max(min(CHUNK, most), 1))
             self.chunks.append(chunk)
         chunk.append(iteration, epoch, statistics, states)
 

@@ -64,10 +64,11 @@ class Series(Generic[C, P]):
         """Memory all chunks take."""
         return sum(chunk.nbytes for chunk in self.chunks)
 
-    def pieces(self, start: int = 0) -> Iterator[Piece[C, P]]:
-        """The rows from `start` on, in order; what is in memory is read from there."""
-        yield from _pieces(self.parts, 0, start, self.evicted)
-        yield from _pieces(self.chunks, self.evicted, start, len(self))
+    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[Piece[C, P]]:
+        """The rows [start, stop), in order; what is in memory is read from there."""
+        end = len(self) if stop is None else min(stop, len(self))
+        yield from _pieces(self.parts, 0, start, min(end, self.evicted))
+        yield from _pieces(self.chunks, self.evicted, start, end)
 
     def unstored(self) -> list[Piece[C, P]]:
         """What is in memory alone."""

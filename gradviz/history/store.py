@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ from gradviz.history.table import Columns, Table
 
 class Store:
     """Gradients by stage, metrics, tables and epoch means.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes that rows are meant to take at most: chunks are much smaller.
 
     Attributes
     ----------
@@ -38,11 +44,14 @@ class Store:
         Those that hold, ascending.
     version : int
         Another one after every change.
+    reload : weak reference to a callable, or None
+        Finds out anew where rows lie, for a store whose files somebody else writes.
     lock : RLock
         Held by whoever writes, and by readers while they find out what there is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory_limit: int) -> None:
+        self._chunk_bytes = memory_limit // 8
         self.parameters: list[Parameter] = []
         self.stages: dict[str, RowStore] = {}
         self.metrics = Table(METRICS)
@@ -52,6 +61,7 @@ class Store:
         self.attempts = Attempts()
         self.iterations = array("q")
         self.version = 0
+        self.reload: Callable[[], Callable[[], object] | None] | None = None
         self.lock = threading.RLock()  # a notebook reads while a thread trains
 
     @property
@@ -77,34 +87,50 @@ class Store:
             }
         return self.stages[name]
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that rows take."""
+        return sum(series.nbytes for series in self.all_series.values())
+
+    def evict(self, n_bytes: int) -> int:
+        """Let go of the oldest chunks that are on disk, until all take no more than this; what they take then."""
+        with self.lock:
+            left = self.nbytes
+            for series in sorted(self.all_series.values(), key=lambda series: -series.nbytes):
+                while left > n_bytes and (freed := series.evict()):
+                    left -= freed
+            return left
+
     def change(self) -> None:
         """What was read before is no longer all."""
         self.version += 1
 
     # ------------------------------------------------------------------------------------------------------------
 
-    def held(self, stage: str, *, first: int = 0, all_attempts: bool = False) -> list[tuple[Segment, Places]]:
-        """Where the rows of a stage lie that hold, from the iteration `first` on."""
+    def held(
+        self, stage: str, *, first: int = 0, last: int = END, all_attempts: bool = False
+    ) -> list[tuple[Segment, Places]]:
+        """Where the rows of a stage lie that hold, from the iteration `first` to `last`."""
         found: list[tuple[Segment, Places]] = []
         for segment, rows in self.stages[stage].pieces() if stage in self.stages else ():
-            end = END if all_attempts else self.attempts.end(segment.attempt)
-            low, high = np.searchsorted(segment.iteration[rows], (first, end)) + rows.start
+            end = self.attempts.written(segment.attempt) if all_attempts else self.attempts.end(segment.attempt)
+            low, high = np.searchsorted(segment.iteration[rows], (first, min(end - 1, last) + 1)) + rows.start
             if low < high:
                 found.append((segment, slice(int(low), int(high))))
         return found
 
-    def read_metrics(self, start: int = 0, *, all_attempts: bool = False) -> Columns:
-        """The metrics of the iterations that hold, from the row `start` of them on."""
+    def read_metrics(self, start: int = 0, stop: int | None = None, *, all_attempts: bool = False) -> Columns:
+        """The metrics of the iterations that hold, the rows [start, stop) of them."""
         if self.attempts.current == 0:
-            return self.metrics.read(start)
-        return _picked(self._holding(self.metrics.read(), all_attempts), slice(start, None))
+            return self.metrics.read(start, stop)
+        return _picked(self._holding(self.metrics.read(), all_attempts), slice(start, stop))
 
     def read_table(self, name: str, *, all_attempts: bool = False) -> Columns:
         """The rows of a table that hold."""
         return self._holding(self.tables[name].read(), all_attempts)
 
     def _holding(self, columns: Columns, all_attempts: bool) -> Columns:
-        if all_attempts or self.attempts.current == 0:
+        if self.attempts.is_plain or all_attempts:
             return columns
         return _picked(columns, self.attempts.holds(columns["iteration"].values, columns["attempt"].values))
 

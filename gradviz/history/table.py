@@ -152,9 +152,9 @@ class Table(Series[Sheet, Any]):
             self.chunks.append(Sheet(self.schema, max(CHUNK, length)))
         self.chunks[-1].append(self.schema, given, length)
 
-    def read(self, start: int = 0) -> Columns:
-        """The rows from `start` on, as one."""
-        return self.joined([piece.of.columns(piece.rows) for piece in self.pieces(start)])
+    def read(self, start: int = 0, stop: int | None = None) -> Columns:
+        """The rows [start, stop), as one."""
+        return self.joined([piece.of.columns(piece.rows) for piece in self.pieces(start, stop)])
 
     def joined(self, pieces: Sequence[Columns]) -> Columns:
         """Columns one after the other; what a piece lacks is missing there."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,9 @@ from gradviz.history.selection import Attempted, Selection, selection
 from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
 from gradviz.history.table import Columns
+
+TRIES = 20
+"""A run that somebody else writes has its files merged now and then, while a frame is made of them."""
 
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 
@@ -226,7 +228,10 @@ class View:
         """Which rows of these iterations are meant. Every so manieth counts among all that were recorded."""
         if not self._selections:
             return slice(None)
-        chosen = np.array(self._store.iterations, np.int64)
+        if self._all_attempts:
+            chosen = np.unique(self._store.read_metrics(all_attempts=True)["iteration"].values)
+        else:
+            chosen = np.array(self._store.iterations, np.int64)
         for part in self._selections:
             chosen = chosen[part.rows(chosen)]
         return np.flatnonzero(np.isin(iteration, chosen))
@@ -245,13 +250,22 @@ class View:
 
     def _frame(self, name: str, build: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         # A reader's own edits must not reach the cache; since pandas 3 a shallow copy is one until somebody writes.
-        with self._store.lock:
-            if self._frames_of != self._store.version:
-                self._frames.clear()
-                self._frames_of = self._store.version
-            if name not in self._frames:
-                self._frames[name] = build()
-            return self._frames[name].copy(deep=not _COPIES_ON_WRITE)
+        store = self._store
+        with store.lock:
+            for _ in range(TRIES):
+                if self._frames_of != store.version:
+                    self._frames.clear()
+                    self._frames_of = store.version
+                try:
+                    if name not in self._frames:
+                        self._frames[name] = build()
+                    return self._frames[name].copy(deep=not _COPIES_ON_WRITE)
+                except FileNotFoundError:
+                    reload = None if store.reload is None else store.reload()
+                    if reload is None:
+                        raise
+                    reload()
+            raise HistoryError("Files of the run go away as fast as they are found. Ask again when it has ended.")
 
     def _refuse_if_large(self, n_bytes: int, frame: str) -> None:
         if n_bytes > self._memory_limit:

@@ -1,0 +1,107 @@
+"""`Opened`: a run read from its folder, while it is written or after."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Self
+
+import pandas as pd
+
+from gradviz.errors import HistoryError
+from gradviz.history.history import History
+from gradviz.history.overview import Overview
+from gradviz.history.run.folder import open_folder
+from gradviz.history.run.manifest import Manifest
+from gradviz.history.run.overview import read_overview
+from gradviz.history.run.reader import Reader
+
+
+class Opened(History):
+    """What `History.open` gives: the frames of a history, of what its folder holds."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, skip_damaged: bool = False, memory_limit: int | str = "512MB"
+    ) -> None:
+        super().__init__(memory_limit=memory_limit)
+        self._reader = Reader(self._store, open_folder(path), skip_damaged=skip_damaged)
+        self._store.reload = weakref.WeakMethod(self._read)
+        self._closed = threading.Event()
+        self._follower: threading.Thread | None = None
+        manifest = self._read()
+        drawn = read_overview(self._reader.folder, len(self._store.parameters) + 1, self._store.attempts.current)
+        if drawn is not None and drawn[1] <= len(self):
+            self._picture.begin(Overview.of(drawn[0]), drawn[1])
+        self._show(manifest)
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}, opened from {self._reader.folder.address}"
+
+    def refresh(self) -> Self:
+        """Take up what was written since; itself.
+
+        Raises
+        ------
+        HistoryError
+            If the run is no longer there, or damaged.
+        """
+        had, attempt = len(self), self._store.attempts.current
+        manifest = self._read()
+        if self._store.attempts.current != attempt or len(self) < had:
+            self._picture.begin()
+        self._show(manifest)
+        self.notify(final=manifest.ended is not None)
+        return self
+
+    def follow(self, *, every_s: float = 1.0) -> Self:
+        """Refresh by itself, in the background, until the run has ended or `close` is called; itself.
+
+        Parameters
+        ----------
+        every_s : float
+            Seconds from one look to the next.
+        """
+        if self._follower is None or not self._follower.is_alive():
+            self._closed.clear()
+            self._follower = threading.Thread(
+                target=_follow, args=(weakref.WeakMethod(self._look), self._closed, every_s), daemon=True
+            )
+            self._follower.start()
+        return self
+
+    def close(self) -> None:
+        """Follow no more. Frames can still be read."""
+        self._closed.set()
+
+    def append(self, *_: Any, **__: Any) -> None:
+        """Refused: rows come from the folder."""
+        raise HistoryError("A run that was opened is only read. To go on with it: gv.trainer(..., save_to=...).resume.")
+
+    def _look(self) -> bool:
+        """Refresh; whether more may come."""
+        return self.refresh().progress.status in ("idle", "training", "paused")
+
+    def _read(self) -> Manifest:
+        return self._reader.read()
+
+    def _show(self, manifest: Manifest) -> None:
+        progress, told = self.progress, manifest.progress
+        progress.status = manifest.status
+        progress.epochs, progress.iterations = told.get("epochs"), told.get("iterations")
+        progress.message = told.get("message")
+        progress.iteration = len(self)
+        progress.epoch = told.get("epoch") or max(len(self.epoch_starts) - 1, 0)
+        last: pd.DataFrame = self.select(iterations=slice(-1, None)).metrics
+        if len(last):
+            progress.loss = float(last["loss"].iloc[0])
+
+
+def _follow(look: Callable[[], Callable[[], bool] | None], closed: threading.Event, every_s: float) -> None:
+    # Holds no history: one that nobody else holds is not followed any more.
+    while not closed.wait(every_s):
+        seen = look()
+        if seen is None or not seen():
+            return
+        del seen

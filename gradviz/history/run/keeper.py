@@ -1,0 +1,228 @@
+"""Keeps a history within its memory, and in its folder."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Literal
+
+from gradviz.errors import HistoryError, RecordingWarning, warn
+from gradviz.history.cells import Picture
+from gradviz.history.progress import Progress
+from gradviz.history.run.folder import Folder, open_folder
+from gradviz.history.run.manifest import MANIFEST, Manifest
+from gradviz.history.run.names import PartName
+from gradviz.history.run.reader import Reader
+from gradviz.history.run.writer import Writer
+from gradviz.history.schema import TABLES
+from gradviz.history.sizes import in_words
+from gradviz.history.store import Store
+
+IfExists = Literal["error", "resume", "overwrite"]
+
+CHECKS = 16
+"""Memory is looked at each time that this part of the limit has been appended."""
+
+
+class Keeper:
+    """Writes a store into a folder while a run goes on, and lets go of memory that is there.
+
+    Parameters
+    ----------
+    store, picture, progress
+        Of the history.
+    memory_limit : int
+        Bytes that rows may take. Without a folder to save to, older ones go into a temporary one.
+    save_to : str or None
+    if_exists : "error", "resume" or "overwrite"
+        What to do with a run that is there already.
+    flush_interval_s : float
+    seed : int or None
+        Written down with the run.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        picture: Picture,
+        progress: Progress,
+        *,
+        memory_limit: int,
+        save_to: str | None,
+        if_exists: IfExists,
+        flush_interval_s: float,
+        seed: int | None,
+    ) -> None:
+        self._store, self._picture, self._progress = store, picture, progress
+        self._limit, self._interval_s = memory_limit, flush_interval_s
+        self._folder = None if save_to is None else open_folder(save_to)
+        self._if_exists, self._seed = if_exists, seed
+        self._manifest: Manifest | None = None
+        self._writer: Writer | None = None
+        self._unchecked = 0
+        self._has_told = False
+        self.is_full = False
+
+    @property
+    def address(self) -> str | None:
+        """Where the run is saved."""
+        return None if self._folder is None else self._folder.address
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a run goes on that is saved."""
+        return self._writer is not None or self._folder is None
+
+    def begin(self, *, resumes: bool) -> bool:
+        """Open the folder for the rows to come; whether rows of an earlier run were taken up.
+
+        Raises
+        ------
+        HistoryError
+            If there is a run in the way, or nothing can be written there. Nothing has been touched then.
+        """
+        folder, found = self._folder, False
+        if folder is None or self._writer is not None:
+            return False
+        folder.lock()
+        try:
+            if self._manifest is None:
+                found = self._first(folder, resumes=resumes)
+            elif not folder.exists(MANIFEST) or Manifest.read(folder).began != self._manifest.began:
+                raise HistoryError(
+                    f"{folder.address} no longer holds the run of this history: it was overwritten, moved or removed. "
+                    'What was recorded is in memory; make a new loop with another folder, save_to="runs/b".'
+                )
+            assert self._manifest is not None
+            self._writer = self._made(folder, self._manifest, self._interval_s)
+            self._writer.flush()
+        except OSError as error:
+            folder.unlock()
+            self._writer = None
+            raise HistoryError(f"{folder.address} cannot be written: {error}.") from error
+        except BaseException:
+            folder.unlock()
+            self._writer = None
+            raise
+        self._writer.start()
+        return found
+
+    def _first(self, folder: Folder, *, resumes: bool) -> bool:
+        exists = folder.exists(MANIFEST)
+        if exists and not resumes and self._if_exists == "error":
+            raise HistoryError(_in_the_way(folder))
+        if exists and self._if_exists == "overwrite" and not resumes:
+            clear(folder)
+            exists = False
+        if not exists and (left := next(_files(folder), None)) is not None:
+            raise HistoryError(
+                f"{folder.address} has no {MANIFEST}, but files of a run, such as {left}. Nothing was deleted; "
+                'name another folder, or write over them: if_exists="overwrite".'
+            )
+        if exists:
+            self._manifest = Reader(self._store, folder).read()
+            return True
+        libraries = {name: metadata.version(name) for name in ("numpy", "pandas", "pyarrow", "torch") if _has(name)}
+        now = datetime.now(UTC).isoformat()
+        self._manifest = Manifest(began=now, seed=self._seed, libraries=libraries)
+        return False
+
+    def _made(self, folder: Folder, manifest: Manifest, interval_s: float) -> Writer:
+        return Writer(self._store, self._picture, folder, manifest, self._progress, interval_s)
+
+    def appended(self, n_bytes: int) -> None:
+        """Look at memory, now and then, and say once if rows cannot be written."""
+        self._unchecked += n_bytes
+        if self._writer is not None and self._writer.failure is not None:
+            self._tell_failure(self._writer.failure)
+        if self._unchecked * CHECKS >= self._limit:
+            self._unchecked = 0
+            if self._store.nbytes > self._limit:
+                self._relieve()
+
+    def _relieve(self) -> None:
+        """Let go of what is on disk; put it there first."""
+        if self._writer is None:
+            self._spill()
+        assert self._writer is not None
+        if self._store.evict(self._limit // 2) > self._limit and self._writer.try_flush():
+            self._store.evict(self._limit // 2)
+        self.is_full = self._store.nbytes > 2 * self._limit
+
+    def _spill(self) -> None:
+        path = tempfile.mkdtemp(prefix="gradviz-")
+        weakref.finalize(self._store, shutil.rmtree, path, ignore_errors=True)
+        folder = open_folder(path)
+        folder.lock()
+        self._writer = self._made(folder, Manifest(began=datetime.now(UTC).isoformat()), 0.0)
+        warn(
+            f"The history has outgrown memory_limit, {in_words(self._limit)}: older iterations are in {path} from now "
+            "on, and gone when this history is. Its frames read them from there. To keep them, and not only that long: "
+            'save_to="runs/a".',
+            RecordingWarning,
+        )
+
+    def _tell_failure(self, failure: Exception) -> None:
+        if not self._has_told:
+            self._has_told = True
+            assert self._writer is not None
+            warn(
+                f"The history cannot be written to {self._writer.folder.address} ({type(failure).__name__}: {failure}); "
+                "training goes on, and rows stay in memory until it can. Said once.",
+                RecordingWarning,
+            )
+
+    def flush(self) -> None:
+        """Write all rows, if they are written at all; what fails is told, and tried again."""
+        if self._writer is not None and self._folder is not None and not self._writer.try_flush():
+            assert self._writer.failure is not None
+            self._tell_failure(self._writer.failure)
+
+    def end(self) -> None:
+        """The run is over: write all of it and how it ended, and let others write there."""
+        if self._writer is None or self._folder is None:
+            return
+        try:
+            self._writer.flush(ended=True)
+        except Exception as error:
+            self._tell_failure(error)
+        self._writer.close()
+        self._writer = None
+
+
+def clear(folder: Folder) -> None:
+    """Remove the files of a run, `run.json` last; what is not a run's stays."""
+    for file in _files(folder):
+        folder.remove(file)
+    folder.remove(MANIFEST)
+
+
+def _files(folder: Folder):  # type: ignore[no-untyped-def]
+    for sub in ("gradients", "metrics", *TABLES):
+        yield from (f"{sub}/{name}" for name in folder.names(sub) if PartName.parse(name) is not None)
+    for name in ("epochs.parquet", "overview.safetensors"):
+        if folder.exists(name):
+            yield name
+
+
+def _in_the_way(folder: Folder) -> str:
+    try:
+        manifest = Manifest.read(folder)
+        what = f"a run of {len(manifest.parameters)} parameters that began {manifest.began[:16].replace('T', ' ')}"
+    except HistoryError as error:
+        what = f"a run that cannot be read ({error})"
+    return (
+        f"{folder.address} holds {what}. To go on with it: loop.resume({folder.address!r}), if it has checkpoints, or "
+        'if_exists="resume"; to write over it: if_exists="overwrite"; to keep it: save_to="another folder".'
+    )
+
+
+def _has(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

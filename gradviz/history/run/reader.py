@@ -1,0 +1,142 @@
+"""Takes up what a folder holds: a run that is over, one that is still being written, or one whose writer was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from gradviz.errors import HistoryError, RecordingWarning, warn
+from gradviz.history.attempts import Attempts
+from gradviz.history.run.epochs import read_epochs
+from gradviz.history.run.folder import Folder
+from gradviz.history.run.manifest import Manifest
+from gradviz.history.run.names import current
+from gradviz.history.run.parts import RowPart, TablePart
+from gradviz.history.schema import STAGES
+from gradviz.history.store import Store
+from gradviz.history.table import Table
+
+TRIES = 20
+"""A writer that merges parts takes away what was listed a moment before; it does so every few seconds at most."""
+
+Part = TypeVar("Part", RowPart, TablePart)
+
+
+class Reader:
+    """Puts what a folder holds into a store, again and again while it grows.
+
+    Parameters
+    ----------
+    store : Store
+        Into which nothing else is written.
+    folder : Folder
+    skip_damaged : bool
+        Leave out files that cannot be read, with a warning, instead of an error.
+    """
+
+    def __init__(self, store: Store, folder: Folder, *, skip_damaged: bool = False) -> None:
+        self.folder = folder
+        self._store, self._skips = store, skip_damaged
+        self._known: dict[str, RowPart | TablePart] = {}
+        self._skipped: set[str] = set()
+
+    def read(self) -> Manifest:
+        """Take up what there is by now.
+
+        Raises
+        ------
+        HistoryError
+            If the folder is no run, is of a newer gradviz, or a file in it is damaged.
+        """
+        for _ in range(TRIES - 1):
+            try:
+                return self._read()
+            except FileNotFoundError:  # merged into another since it was listed
+                continue
+        return self._read()
+
+    def _read(self) -> Manifest:
+        store = self._store
+        # In the order in which it matters: metrics are written last, and `run.json` before what it describes.
+        metrics = self._table_parts("metrics", store.metrics)
+        tables = {name: self._table_parts(name, table) for name, table in store.tables.items()}
+        stages = {stage: list(self._row_parts(stage)) for stage in STAGES}
+        epochs = self._readable(lambda: read_epochs(self.folder), [])
+        manifest = Manifest.read(self.folder)
+        store.metrics.grow(name for part in metrics for name in part.arrow.names)
+        columns = store.metrics.joined([part.columns(slice(None)) for part in metrics])
+        iteration, attempt = columns["iteration"].values, columns["attempt"].values
+        self._check(manifest, [part for parts in stages.values() for part in parts], attempt)
+        begins = [began["begins"] for began in manifest.attempts] or [0]
+        written = {k: int(iteration[attempt == k].max(initial=-1)) + 1 for k in range(len(begins))}
+        attempts = Attempts(begins, written)
+        holding = attempts.holds(iteration, attempt)
+        epoch = columns["epoch"].values[holding]
+        with store.lock:
+            store.parameters = list(manifest.parameters)
+            store.metrics.open(metrics)
+            for name, parts in tables.items():
+                store.tables[name].open(parts)
+            for stage, parts in stages.items():
+                if parts:
+                    store.stage(stage).open(parts)
+            store.attempts = attempts
+            store.iterations = type(store.iterations)("q", iteration[holding].tobytes())
+            store.epochs = epochs
+            firsts = np.searchsorted(epoch, np.arange(int(epoch.max(initial=-1)) + 1))
+            store.epoch_starts = iteration[holding][firsts].tolist()
+            store.change()
+        return manifest
+
+    def _check(self, manifest: Manifest, parts: list[RowPart], attempts: Any) -> None:
+        """What `run.json` says must go with the rows."""
+        n_attempts, n_parameters = max(len(manifest.attempts), 1), len(manifest.parameters)
+        latest = max([*(part.attempt for part in parts), int(attempts.max(initial=0))], default=0)
+        widest = max([part.n_parameters for part in parts], default=0)
+        if latest >= n_attempts or widest > n_parameters:
+            raise HistoryError(
+                f"{self.folder.address}: run.json tells of {n_parameters} parameters and {n_attempts} attempts, and "
+                f"the rows of {widest} and {latest + 1}: it belongs to another run. Nothing was deleted; put back the "
+                "run.json that was there."
+            )
+
+    def _row_parts(self, stage: str) -> Iterator[RowPart]:
+        for file in self._files("gradients", stage):
+            part = self._part(file, lambda file: RowPart(self.folder, file))
+            if part is not None:
+                yield part
+
+    def _table_parts(self, name: str, table: Table) -> list[TablePart]:
+        parts = [
+            self._part(file, lambda file: TablePart(self.folder, file, table)) for file in self._files(name, "rows")
+        ]
+        return [part for part in parts if part is not None]
+
+    def _files(self, folder: str, series: str) -> list[str]:
+        places = current(self.folder.names(folder))
+        return [f"{folder}/{place}" for place in places if place.series == series]
+
+    def _part(self, file: str, made: Callable[[str], Part]) -> Part | None:
+        """A part whose footer has been read, once."""
+        if file in self._skipped:
+            return None
+        part = self._known.get(file)
+        if part is None:
+            part = made(file)
+            if self._readable(lambda: bool(part.footer), False) is False:
+                return None
+            self._known[file] = part
+        return part  # type: ignore[return-value]
+
+    def _readable(self, read: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            return read()
+        except HistoryError as error:
+            if not self._skips:
+                raise
+            if str(error) not in self._skipped:
+                self._skipped.add(str(error))
+                warn(f"Left out: {error}", RecordingWarning)
+            return otherwise

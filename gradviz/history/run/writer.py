@@ -1,0 +1,253 @@
+"""Puts rows on disk while others are appended.
+
+A flush takes what is in memory alone, and writes a part of each series; metrics come last. An iteration counts as
+written once its metrics are, so that whoever reads meanwhile, or after a kill, sees every table up to the same one.
+Small parts are merged eight at a time, so a row is rewritten a few times at most, however long the run.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gradviz.history.cells import Picture
+from gradviz.history.progress import Progress
+from gradviz.history.rows import PLANES, RowStore, gathered
+from gradviz.history.run.epochs import write_epochs
+from gradviz.history.run.folder import Folder
+from gradviz.history.run.manifest import Began, Manifest
+from gradviz.history.run.names import PartName
+from gradviz.history.run.overview import write_overview
+from gradviz.history.run.parts import (
+    RowPart,
+    TablePart,
+    encode_rows,
+    encode_table,
+    merge_rows,
+    merge_tables,
+    widened,
+)
+from gradviz.history.series import Series
+from gradviz.history.store import Store
+from gradviz.history.table import Table
+
+MERGE = 8
+"""Parts of about the same size are merged when there are so many."""
+
+WHOLE = 500_000
+"""A part of so many lines is merged no more."""
+
+
+class Writer:
+    """Keeps a folder up to date with a store, from a thread of its own.
+
+    Parameters
+    ----------
+    store : Store
+        What the folder holds of it has been loaded.
+    picture : Picture
+        Of the store; kept with the run, so that it is drawn at once when it is opened.
+    folder : Folder
+        Locked already.
+    manifest : Manifest
+    progress : Progress
+    flush_interval_s : float
+        What may be lost at most. Flushes begin twice as often, so that they are over by then.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        picture: Picture,
+        folder: Folder,
+        manifest: Manifest,
+        progress: Progress,
+        flush_interval_s: float,
+    ) -> None:
+        self.failure: Exception | None = None
+        self.folder, self.manifest = folder, manifest
+        self._store, self._picture, self._progress = store, picture, progress
+        self._interval_s = flush_interval_s / 2
+        self._flushing = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._told: dict[str, Any] | None = None
+        self._epochs: list[dict[str, float]] = []
+        self._pictured = 0
+        self._next: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Flush again and again, from now on."""
+        if self._thread is None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._run, name="gradviz-history", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self.try_flush()
+
+    def try_flush(self) -> bool:
+        """Flush, and say whether that went well; what failed is kept as `failure`, and tried again by the next one."""
+        try:
+            self.flush()
+        except Exception as error:  # a full disk must not end the training
+            self.failure = error
+            return False
+        self.failure = None
+        return True
+
+    def flush(self, *, ended: bool = False) -> None:
+        """Write all that there is by now; when the run has `ended`, its picture as well, and how it did.
+
+        Raises
+        ------
+        OSError
+            If something cannot be written. What could be is, and the rest stays in memory.
+        """
+        with self._flushing:
+            with self._store.lock:
+                taken = list(self._taken())
+                epochs = [dict(record) for record in self._store.epochs]
+            self._tell(ended=False)
+            if epochs != self._epochs:
+                write_epochs(self.folder, epochs)
+                self._epochs = epochs
+            for name, series, encode, made in taken:
+                self._put(name, series, encode(), made)
+            for name, series in self._store.all_series.items():
+                while self._merge(name, series):
+                    pass
+            self._draw(ended=ended)
+            if ended:
+                self._tell(ended=True)
+
+    def close(self) -> None:
+        """Write what is left, and let others write here."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = None
+        self.try_flush()
+        self.folder.unlock()
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def _taken(self) -> Iterator[tuple[str, Series[Any, Any], Callable[[], pa.Buffer], Callable[[str], Any]]]:
+        """What is in memory alone: where it goes, and how it is encoded there and read again."""
+        names = self._store.names
+        for name, series in self._store.all_series.items():
+            pieces = series.unstored()
+            if not pieces:
+                continue
+            if isinstance(series, RowStore):
+                for block, rows in pieces:
+                    n = block.n_parameters
+                    taken = gathered([(block, rows)], PLANES, np.arange(n))
+                    stage = name.rpartition("/")[2]
+                    yield name, series, _later(encode_rows, taken, names[:n], stage), self._row_part
+            elif isinstance(series, Table):
+                columns = series.joined([sheet.columns(rows) for sheet, rows in pieces])
+                encode = _later(encode_table, columns, dict(series.schema), series.vocabulary)
+                yield name, series, encode, _later(TablePart, self.folder, table=series)
+
+    def _row_part(self, file: str) -> RowPart:
+        return RowPart(self.folder, file)
+
+    def _put(self, name: str, series: Series[Any, Any], data: pa.Buffer, made: Callable[[str], Any]) -> None:
+        if isinstance(series, Table):
+            self._widen(series)
+        number = self._next.get(name)
+        if number is None:
+            number = max((_place(part.name).last + 1 for part in series.parts), default=0)
+        part = made(_file(name, number, number))
+        self.folder.write(part.name, data)
+        with self._store.lock:
+            series.parts.append(part)
+        self._next[name] = number + 1
+
+    def _widen(self, table: Table) -> None:
+        """Give older parts the columns that were added since: plain readers take those of the first file for all."""
+        for at, part in enumerate(table.parts):
+            if not table.schema.keys() <= set(part.arrow.names):
+                self.folder.write(part.name, widened(part, table.schema))
+                with self._store.lock:
+                    table.parts[at] = TablePart(self.folder, part.name, table)
+
+    def _merge(self, name: str, series: Series[Any, Any]) -> bool:
+        """Make one part of the last ones, if they are many of one size."""
+        parts = series.parts[-MERGE:]
+        if len(parts) < MERGE or len({_likeness(part) for part in parts}) > 1 or any(map(_is_whole, parts)):
+            return False
+        file = _file(name, _place(parts[0].name).first, _place(parts[-1].name).last)
+        merged: RowPart | TablePart
+        if isinstance(series, Table):
+            merged = TablePart(self.folder, file, series)
+            data = merge_tables(parts)
+        else:
+            merged, data = self._row_part(file), merge_rows(parts)
+        self.folder.write(file, data)
+        with self._store.lock:
+            series.merge(merged, parts)
+        for part in parts:
+            self.folder.remove(part.name)
+        return True
+
+    def _draw(self, *, ended: bool) -> None:
+        """Keep the picture with the run: at its end, and now and then, in case it has none."""
+        columns, seen = self._picture.overview()
+        if (seen and seen >= 2 * self._pictured) or (ended and seen != self._pictured):
+            write_overview(self.folder, columns, seen, self._store.attempts.current)
+            self._pictured = seen
+
+    def _tell(self, *, ended: bool) -> None:
+        """Say in `run.json` what the run is of and how it stands, if that has changed."""
+        manifest, progress, now = self.manifest, self._progress, datetime.now(UTC).isoformat(timespec="seconds")
+        begins = self._store.attempts.begins
+        manifest.parameters = list(self._store.parameters)
+        manifest.attempts += [Began(begins=begin, at=now) for begin in begins[len(manifest.attempts) :]]
+        manifest.status = progress.status
+        manifest.progress = {
+            "epoch": progress.epoch,
+            "epochs": progress.epochs,
+            "iterations": progress.iterations,
+            "message": progress.message,
+        }
+        manifest.ended = now if ended else None
+        told = {**vars(manifest), "attempts": len(manifest.attempts), "parameters": len(manifest.parameters)}
+        if told != self._told:
+            manifest.write(self.folder)
+            self._told = told
+
+
+def _later(function: Callable[..., Any], *arguments: Any, **named: Any) -> Callable[..., Any]:
+    return lambda *more: function(*arguments, *more, **named)
+
+
+def _file(name: str, first: int, last: int) -> str:
+    folder, _, series = name.rpartition("/")
+    return f"{folder}/{PartName(series, first, last)}"
+
+
+def _place(file: str) -> PartName:
+    place = PartName.parse(file.rpartition("/")[2])
+    assert place is not None, "it was named by _file"
+    return place
+
+
+def _likeness(part: RowPart | TablePart) -> tuple[int, ...]:
+    """The same for parts that can be one: how many eights of flushes they hold, and what they are of."""
+    place = _place(part.name)
+    eights = round(math.log(place.last - place.first + 1, MERGE))
+    return (eights, part.attempt, part.n_parameters) if isinstance(part, RowPart) else (eights,)
+
+
+def _is_whole(part: RowPart | TablePart) -> bool:
+    lines = len(part) * max(part.n_parameters, 1) if isinstance(part, RowPart) else len(part)
+    return lines >= WHOLE
