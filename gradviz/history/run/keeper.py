@@ -170,8 +170,8 @@ class Keeper:
             self._has_told = True
             assert self._writer is not None
             warn(
-                f"The history cannot be written to {self._writer.folder.address} ({type(failure).__name__}: {failure}); "
-                "training goes on, and rows stay in memory until it can. Said once.",
+                f"The history cannot be written to {self._writer.folder.address}: {type(failure).__name__}, {failure}. "
+                "Training goes on, and rows stay in memory until it can be. Said once.",
                 RecordingWarning,
             )
 
