@@ -1,0 +1,85 @@
+"""One writer of a folder at a time: a lock on a file, which the system takes back when its holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+_holders: dict[str, int] = {}
+"""The process that holds each lock; after a fork the child reads here that its parent does."""
+_guard = threading.Lock()
+
+_CANNOT_LOCK = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+"""What a file system says that has no locks. A lock there holds within this process only."""
+
+
+class Lock:
+    """A lock within this process, by name, and across processes if there is a file for it."""
+
+    def __init__(self, name: str, file: Path | None = None) -> None:
+        self._name, self._file = name, file
+        self._release: weakref.finalize[..., Lock] | None = None  # so that one that is forgotten is let go
+
+    def acquire(self) -> bool:
+        """Take the lock; False if somebody holds it."""
+        # A file's lock is the process's own: it does not keep out a second writer here, and outlives no fork.
+        with _guard:
+            if _holders.get(self._name) == os.getpid():
+                return False
+            descriptor = None
+            if self._file is not None:
+                descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
+                try:
+                    taken = _try_lock(descriptor)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+                if not taken:
+                    os.close(descriptor)
+                    return False
+            _holders[self._name] = os.getpid()
+        self._release = weakref.finalize(self, _let_go, self._name, descriptor)
+        return True
+
+    def release(self) -> None:
+        """Let it go; fine if it is not held."""
+        if self._release is not None:
+            self._release()
+
+
+def _let_go(name: str, descriptor: int | None) -> None:
+    with _guard:
+        _holders.pop(name, None)
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            # Not flock: workers that were forked would go on holding it when their parent is killed.
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return False
+            if error.errno not in _CANNOT_LOCK:
+                raise
+        return True
