@@ -57,6 +57,7 @@ class Attempts:
 
     def holds(self, iteration: NDArray[np.int64], attempt: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of these rows do."""
-        ends = np.array([self.end(k) for k in range(len(self.begins))], np.int64)
+        n = max(len(self.begins), int(attempt.max(initial=0)) + 1)
+        ends = np.array([self.end(k) for k in range(n)], np.int64)
         holding: NDArray[np.bool_] = iteration < ends[attempt]
         return holding

@@ -150,8 +150,7 @@ class History(View):
         """
         at = self._resumed_at
         if self._keeper.begin(resumes=at is not None):
-            iteration, epoch = at or (0, 0)
-            self.begin_attempt(iteration, epoch)
+            self._begin_attempt(*(at or (0, 0)))
         self._resumed_at = None
 
     def flush(self) -> None:
@@ -282,12 +281,16 @@ class History(View):
 
         It is kept all the same: ``select(attempts="all")``.
         """
+        if len(self._store.metrics):
+            self._begin_attempt(iteration, epoch)
+        else:
+            self._resumed_at = iteration, epoch  # rows before it may be in the folder that is yet to be opened
+            self.progress.iteration, self.progress.epoch = iteration, epoch
+
+    def _begin_attempt(self, iteration: int, epoch: int) -> None:
         with self._store.lock:
-            if len(self._store.metrics):
-                self._store.begin_attempt(iteration, epoch)
-                self._picture.begin()
-            else:
-                self._resumed_at = iteration, epoch  # rows before it may be in the folder that is yet to be opened
+            self._store.begin_attempt(iteration, epoch)
+            self._picture.begin()
             self.progress.iteration, self.progress.epoch = iteration, epoch
         self.notify(final=True)
 

@@ -27,10 +27,10 @@ class Opened(History):
     ) -> None:
         super().__init__(memory_limit=memory_limit)
         self._reader = Reader(self._store, open_folder(path), skip_damaged=skip_damaged)
-        self._store.reload = weakref.WeakMethod(self._read)
+        self._store.reload = weakref.WeakMethod(self._find_again)
         self._closed = threading.Event()
         self._follower: threading.Thread | None = None
-        manifest = self._read()
+        manifest = self._reader.read()
         drawn = read_overview(self._reader.folder, len(self._store.parameters) + 1, self._store.attempts.current)
         if drawn is not None and drawn[1] <= len(self):
             self._picture.begin(Overview.of(drawn[0]), drawn[1])
@@ -48,7 +48,7 @@ class Opened(History):
             If the run is no longer there, or damaged.
         """
         had, attempt = len(self), self._store.attempts.current
-        manifest = self._read()
+        manifest = self._reader.read()
         if self._store.attempts.current != attempt or len(self) < had:
             self._picture.begin()
         self._show(manifest)
@@ -81,12 +81,13 @@ class Opened(History):
 
     def _look(self) -> bool:
         """Refresh; whether more may come."""
-        return self.refresh().progress.status in ("idle", "training", "paused")
+        return not self.refresh()._has_ended
 
-    def _read(self) -> Manifest:
-        return self._reader.read()
+    def _find_again(self) -> None:
+        self._reader.read(only_what_was_there=True)
 
     def _show(self, manifest: Manifest) -> None:
+        self._has_ended = manifest.ended is not None
         progress, told = self.progress, manifest.progress
         progress.status = manifest.status
         progress.epochs, progress.iterations = told.get("epochs"), told.get("iterations")

@@ -52,6 +52,11 @@ class Columns:
     def __len__(self) -> int:
         return len(self.start)
 
+    def __getitem__(self, columns: slice) -> Columns:
+        """Some of them."""
+        fields = (self.start, self.stop, self.maximum, self.minimum, self.flags)
+        return Columns(*(field[columns] for field in fields))
+
     @property
     def rows(self) -> int:
         """Cells in each column."""
@@ -136,29 +141,38 @@ class Overview:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self.level = 0
-        self._columns: Columns | None = None
+        self._pieces: list[Columns] = []  # put together when they are asked for, or have to merge
+        self._length = 0
 
     @classmethod
     def of(cls, columns: Columns) -> Overview:
         """One that goes on from columns it once had."""
         overview = cls()
-        overview._columns = columns
+        overview._pieces, overview._length = [columns], len(columns)
         widest = int((columns.stop - columns.start).max(initial=1))
-        overview.level = max(widest - 1, 0).bit_length()
+        overview.level = (widest - 1).bit_length()
         return overview
 
     def append(self, columns: Columns) -> None:
         """Add columns at the end, merging what shares a block, and merge all once more while there are too many."""
         if not len(columns):
             return
-        joined = columns if self._columns is None else join([self._columns, columns])
-        joined = joined.at_level(self.level)
-        while len(joined) > self.capacity:
+        fresh = columns.at_level(self.level)
+        last = self._pieces[-1] if self._pieces else None
+        if last is not None and last.start[-1] >> np.uint32(self.level) == fresh.start[0] >> np.uint32(self.level):
+            self._pieces[-1] = last[:-1]
+            self._length -= 1
+            fresh = join([last[-1:], fresh]).at_level(self.level)
+        self._pieces.append(fresh)
+        self._length += len(fresh)
+        while self._length > self.capacity:
             self.level += 1
-            joined = joined.at_level(self.level)
-        self._columns = joined
+            self._pieces = [self.columns.at_level(self.level)]
+            self._length = len(self._pieces[0])
 
     @property
     def columns(self) -> Columns:
         """What there is so far; no columns before the first append."""
-        return join([]) if self._columns is None else self._columns
+        if len(self._pieces) > 1:
+            self._pieces = [join([piece for piece in self._pieces if len(piece)])]
+        return self._pieces[0] if self._pieces else join([])

@@ -82,6 +82,14 @@ class Block:
         self._iteration, self._epoch = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         self._length = 0
 
+    def holds(self, n_parameters: int, capacity: int) -> bool:
+        """Whether it has this size."""
+        return self._state.shape == (capacity, n_parameters)
+
+    def begin(self, attempt: int) -> None:
+        """Be an empty chunk again."""
+        self.attempt, self._length = attempt, 0
+
     def __len__(self) -> int:
         return self._length
 
@@ -131,15 +139,31 @@ class RowStore(Series[Block, Any]):
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
         super().__init__()
         self._chunk_bytes = min(chunk_bytes, CHUNK_BYTES)
+        self._spare: Block | None = None
 
     def append(self, iteration: int, epoch: int, attempt: int, statistics: Floats, states: NDArray[np.uint8]) -> None:
         """Copy one iteration, [parameters, statistics] and [parameters], to the end."""
         chunk = self.chunks[-1] if self.chunks else None
         if chunk is None or chunk.is_full or chunk.n_parameters != len(states) or chunk.attempt != attempt:
-            most = self._chunk_bytes // (len(states) * ROW_BYTES + 16)
-            chunk = Block(attempt, len(states), max(min(CHUNK, most), 1))
+            chunk = self._fresh(attempt, len(states))
             self.chunks.append(chunk)
         chunk.append(iteration, epoch, statistics, states)
+
+    def evict(self) -> int:
+        """Let go of the oldest chunk, but keep its memory for the next: fresh pages cost more than the copy into them."""
+        oldest = self.chunks[0] if self.chunks else None
+        freed = super().evict()
+        if freed:
+            self._spare = oldest
+        return freed
+
+    def _fresh(self, attempt: int, n_parameters: int) -> Block:
+        capacity = max(min(CHUNK, self._chunk_bytes // (n_parameters * ROW_BYTES + 16)), 1)
+        spare, self._spare = self._spare, None
+        if spare is None or not spare.holds(n_parameters, capacity):
+            return Block(attempt, n_parameters, capacity)
+        spare.begin(attempt)
+        return spare
 
 
 def gathered(

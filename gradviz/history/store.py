@@ -121,7 +121,7 @@ class Store:
 
     def read_metrics(self, start: int = 0, stop: int | None = None, *, all_attempts: bool = False) -> Columns:
         """The metrics of the iterations that hold, the rows [start, stop) of them."""
-        if self.attempts.current == 0:
+        if self.attempts.is_plain:
             return self.metrics.read(start, stop)
         return _picked(self._holding(self.metrics.read(), all_attempts), slice(start, stop))
 

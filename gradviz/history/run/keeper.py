@@ -186,10 +186,9 @@ class Keeper:
         if self._writer is None or self._folder is None:
             return
         try:
-            self._writer.flush(ended=True)
+            self._writer.end()
         except Exception as error:
             self._tell_failure(error)
-        self._writer.close()
         self._writer = None
 
 

@@ -39,39 +39,54 @@ class Reader:
     def __init__(self, store: Store, folder: Folder, *, skip_damaged: bool = False) -> None:
         self.folder = folder
         self._store, self._skips = store, skip_damaged
+        self._attempts = Attempts()
         self._known: dict[str, RowPart | TablePart] = {}
         self._skipped: set[str] = set()
 
-    def read(self) -> Manifest:
+    def read(self, *, only_what_was_there: bool = False) -> Manifest:
         """Take up what there is by now.
+
+        Parameters
+        ----------
+        only_what_was_there : bool
+            Find out where the same iterations lie as before, and leave out what has come since.
 
         Raises
         ------
         HistoryError
             If the folder is no run, is of a newer gradviz, or a file in it is damaged.
         """
+        before = self._attempts if only_what_was_there else None
         for _ in range(TRIES - 1):
             try:
-                return self._read()
+                return self._read(before)
             except FileNotFoundError:  # merged into another since it was listed
                 continue
-        return self._read()
+        return self._read(before)
 
-    def _read(self) -> Manifest:
+    def _read(self, before: Attempts | None) -> Manifest:
         store = self._store
+        ended = Manifest.read(self.folder).ended
         # In the order in which it matters: metrics are written last, and `run.json` before what it describes.
         metrics = self._table_parts("metrics", store.metrics)
         tables = {name: self._table_parts(name, table) for name, table in store.tables.items()}
         stages = {stage: list(self._row_parts(stage)) for stage in STAGES}
         epochs = self._readable(lambda: read_epochs(self.folder), [])
         manifest = Manifest.read(self.folder)
+        if manifest.ended != ended:  # its last rows came after the files were listed
+            return self._read(before)
         store.metrics.grow(name for part in metrics for name in part.arrow.names)
         columns = store.metrics.joined([part.columns(slice(None)) for part in metrics])
         iteration, attempt = columns["iteration"].values, columns["attempt"].values
         self._check(manifest, [part for parts in stages.values() for part in parts], attempt)
         begins = [began["begins"] for began in manifest.attempts] or [0]
         written = {k: int(iteration[attempt == k].max(initial=-1)) + 1 for k in range(len(begins))}
-        attempts = Attempts(begins, written)
+        if before is not None:
+            begins = begins[: len(before.begins)]
+            written = {k: min(end, before.written(k)) if k < len(begins) else 0 for k, end in written.items()}
+        self._attempts = Attempts(begins, written)
+        # Of a run that has ended all rows are whole, and need no second look each time.
+        attempts = self._attempts if manifest.ended is None or before is not None else Attempts(begins)
         holding = attempts.holds(iteration, attempt)
         epoch = columns["epoch"].values[holding]
         with store.lock:
@@ -84,7 +99,13 @@ class Reader:
                     store.stage(stage).open(parts)
             store.attempts = attempts
             store.iterations = type(store.iterations)("q", iteration[holding].tobytes())
-            store.epochs = epochs
+            lengths = np.bincount(epoch, minlength=1) if len(epoch) else np.zeros(1, np.int64)
+            store.epochs = [
+                record
+                for record in epochs  # they are written before the last of their rows
+                if record["epoch"] < len(lengths) - 1
+                or (record["epoch"] == len(lengths) - 1 and record["iterations"] <= lengths[-1])
+            ]
             firsts = np.searchsorted(epoch, np.arange(int(epoch.max(initial=-1)) + 1))
             store.epoch_starts = iteration[holding][firsts].tolist()
             store.change()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -90,8 +91,12 @@ class Writer:
             self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
+        pause_s = self._interval_s
+        while not self._stop.wait(pause_s):
+            began = time.monotonic()
             self.try_flush()
+            took_s = time.monotonic() - began
+            pause_s = max(self._interval_s - took_s, took_s / 4)  # a slow disk is left some time for others
 
     def try_flush(self) -> bool:
         """Flush, and say whether that went well; what failed is kept as `failure`, and tried again by the next one."""
@@ -128,14 +133,22 @@ class Writer:
             if ended:
                 self._tell(ended=True)
 
-    def close(self) -> None:
-        """Write what is left, and let others write here."""
+    def end(self) -> None:
+        """The run is over: write what is left, and let others write here.
+
+        Raises
+        ------
+        OSError
+            If something cannot be written.
+        """
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
         self._thread = None
-        self.try_flush()
-        self.folder.unlock()
+        try:
+            self.flush(ended=True)
+        finally:
+            self.folder.unlock()
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -212,7 +225,8 @@ class Writer:
         begins = self._store.attempts.begins
         manifest.parameters = list(self._store.parameters)
         manifest.attempts += [Began(begins=begin, at=now) for begin in begins[len(manifest.attempts) :]]
-        manifest.status = progress.status
+        goes_on = progress.status in ("idle", "training", "paused")
+        manifest.status = progress.status if ended or goes_on else "training"  # over when all of it is written
         manifest.progress = {
             "epoch": progress.epoch,
             "epochs": progress.epochs,
