@@ -150,7 +150,7 @@ class RowStore(Series[Block, Any]):
         chunk.append(iteration, epoch, statistics, states)
 
     def evict(self) -> int:
-        """Let go of the oldest chunk, but keep its memory for the next: fresh pages cost more than the copy into them."""
+        """Let go of the oldest chunk, but keep its memory for the next: fresh pages cost more than what is copied."""
         oldest = self.chunks[0] if self.chunks else None
         freed = super().evict()
         if freed:

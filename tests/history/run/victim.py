@@ -1,7 +1,7 @@
 """Writers that are killed: forked from a process that has everything imported, one after the other.
 
-Run as ``python -m tests.history.run.victim FOLDER KILLS``. Each writer records into a folder of its own as fast as it can
-until it is killed: every second one at any moment, the others inside a write. Prints a line of JSON for each: where its
+Run as ``python -m tests.history.run.victim FOLDER KILLS``. Each writer records into a folder of its own until
+it is killed: every second one at any moment, the others inside a write. Prints a line of JSON for each: where its
 run is, whether the kill fell between the first byte of a file and its rename, and how long the longest flush took; when
 each iteration was appended lies beside the run.
 """
@@ -36,9 +36,12 @@ def row(i: int) -> np.ndarray:
     return table
 
 
-def train(weights: np.ndarray = np.eye(160)) -> None:
+WEIGHTS = np.eye(160)
+
+
+def train() -> None:
     """What a step does for half a millisecond: numbers, without Python's lock."""
-    np.dot(weights, weights)
+    np.dot(WEIGHTS, WEIGHTS)
 
 
 def write(folder: str, inside: np.ndarray, appended: np.ndarray, times: np.ndarray, longest: np.ndarray) -> None:
