@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from gradviz.history.run.local import LocalFolder
 
 from gradviz.history.history import History
+from gradviz.history.run.local import LocalFolder
 from gradviz.history.run.writer import Writer
 
 INTERVAL_S = 0.05
