@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -61,6 +62,7 @@ class ParquetPart:
     def __init__(self, folder: Folder, name: str) -> None:
         self.folder, self.name = folder, name
         self._footer: pq.FileMetaData | None = None
+        self._size = 0
 
     @cached_property
     def footer(self) -> pq.FileMetaData:
@@ -93,7 +95,11 @@ class ParquetPart:
         """
         try:
             with closing(self.folder.source(self.name)) as source:
-                file = pq.ParquetFile(source, metadata=self._footer, pre_buffer=False, page_checksum_verification=True)
+                size = source.seek(0, os.SEEK_END)
+                # A table's part is written anew where its table grew a column: what is known of it is of another file.
+                known = self._footer if size == self._size else None
+                file = pq.ParquetFile(source, metadata=known, pre_buffer=False, page_checksum_verification=True)
+                self._size = size
                 self._footer = file.metadata
                 yield file
         except (HistoryError, FileNotFoundError):

@@ -502,6 +502,15 @@ def test_a_metric_that_a_part_lacks_is_absent_and_missing_once_it_is_widened(tmp
     assert frame["loss"].tolist() == [0.5] * 6
 
 
+def test_who_reads_a_part_while_it_is_widened_goes_on_reading_it(folder):
+    table, newer = metrics(), metrics("accuracy")
+    folder.write("a", encode_table(table.read(), table.schema, table.vocabulary))
+    reading = TablePart(folder, "a", newer)
+    before = plain(reading.columns(slice(0, 3)), newer)
+    folder.write("a", widened(TablePart(folder, "a", newer), newer.schema))
+    assert plain(reading.columns(slice(0, 3)), newer) == before
+
+
 def test_parts_with_other_metrics_merge_into_one_with_all(folder):
     tables = [metrics(), metrics("accuracy"), metrics("auroc", "accuracy")]
     reader = metrics("accuracy", "auroc")
