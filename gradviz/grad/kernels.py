@@ -8,6 +8,9 @@ there. Measured between real steps, for the sixteen gradients of eight layers of
 Sums are taken in float64, so that squares of float32 neither vanish nor overflow. The entries are read as integers too:
 without its sign, an IEEE 754 number is the larger the larger its bits are, which tells the greatest magnitude (and NaN
 and infinities, above all others) and what is zero in the time of one instruction each.
+
+What is told of float32 entries is told to float32's precision: the further digits of the sums say nothing of the
+gradient, and as zeros they take no room on the disk.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ And four places at once are fetched faster than one after the other: by a fifth,
 
 SPREAD = 1e8
 """mean² above this many variances: std from squares and mean has lost half of float64's digits, so look twice."""
+
+SMALLEST_NORMAL = 2.0**-126
+"""Below, float32 has fewer digits the smaller the number is; what is below is told in float64."""
 
 Entries = NDArray[np.float32] | NDArray[np.float64]
 
@@ -184,6 +190,13 @@ def _bits(a: Any, b: Any, c: Any, d: Any, unsigned: Any) -> Any:
     return greatest, nonzeros
 
 
+@inner
+def _kept(value: float, form: Any) -> float:
+    """To the precision of the entries, where that holds the value; else as it is."""
+    narrow = np.float64(form.entries.dtype.type(value))  # conversions are the same whatever else may be reordered
+    return narrow if SMALLEST_NORMAL <= abs(narrow) < np.inf else value
+
+
 @Kernel
 def measure_all(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: Any, addresses: Any, table: Any) -> int:
     """norm, mean, std, max_abs and zero_fraction into rows 0 to 4 of `table`; how many tensors are in doubt."""
@@ -213,11 +226,14 @@ def measure_all(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: An
         largest[0] = greatest
         mean = total / count
         deviations = squares - total * mean
-        table[0, place] = np.sqrt(squares)
-        table[1, place] = mean
-        table[2, place] = np.sqrt(max(deviations, 0.0) / (count - 1)) if count > 1 else np.nan  # as torch has it
+        table[0, place] = _kept(np.sqrt(squares), form)
+        table[1, place] = _kept(mean, form)
+        std = np.sqrt(max(deviations, 0.0) / (count - 1)) if count > 1 else np.nan  # as torch has it
+        table[2, place] = _kept(std, form)
         table[3, place] = largest.view(form.entries.dtype)[0] if count else np.nan
-        table[4, place] = (count - nonzeros) / count
+        zeros = (count - nonzeros) / count
+        share = _kept(zeros, form)
+        table[4, place] = share if share < 1 else zeros  # 1 says that all are zero
         is_lost = squares < form.floor and greatest > 0
         is_cancelled = count > 1 and total * mean > deviations * SPREAD
         in_doubt[k] = is_lost or is_cancelled or not squares < np.inf
@@ -236,7 +252,7 @@ def measure_norms(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: 
         for i in range(4 * quarter, lengths[k]):
             entry = np.float64(entries[i])
             squares += entry * entry
-        table[0, places[k]] = np.sqrt(squares)
+        table[0, places[k]] = _kept(np.sqrt(squares), form)
         in_doubt[k] = not form.floor <= squares < np.inf
         n_in_doubt += in_doubt[k]
     return n_in_doubt

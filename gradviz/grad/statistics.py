@@ -22,7 +22,8 @@ from gradviz.grad.norms import values_of, whole
 STATISTICS = ("norm", "mean", "std", "max_abs", "zero_fraction", "nan", "posinf", "neginf")
 """Columns of the table. norm, mean, std (torch's own, with Bessel's correction) and max_abs are what torch says of the
 whole tensor, so a NaN or an infinity among the entries shows in them; zero_fraction is a share of the entries; nan,
-posinf and neginf count entries. Complex entries count by their magnitude."""
+posinf and neginf count entries. Complex entries count by their magnitude. What is told of entries of 32 or fewer bits
+has float32's precision, but for numbers beyond its normal range, which are told in float64."""
 
 Floats = NDArray[np.float64]
 
@@ -70,7 +71,7 @@ class Statistics:
         for each, own in zip(self._plain, plain, strict=True):
             self._look_again(tensors, each.read(own, self._table))
         if self._others:
-            entries = {place: _dense_real(tensors[place]).contiguous() for place in self._others}
+            entries = {place: dense_real(tensors[place]).contiguous() for place in self._others}
             for each in self._passes(entries, tensors):
                 self._look_again(tensors, each.read(each.picked(entries), self._table))
         if self._there:
@@ -98,7 +99,7 @@ class Statistics:
     def _look_again(self, tensors: Sequence[Tensor], places: Sequence[int]) -> None:
         for place in places:
             with np.errstate(all="ignore"):  # what overflows is meant to show
-                row = _carefully(_dense_real(tensors[place]).reshape(-1).numpy(), tensors[place].numel())
+                row = _carefully(dense_real(tensors[place]).reshape(-1).numpy(), tensors[place].numel())
             self._put(place, row)
 
     def _put(self, places: int | Sequence[int], rows: Floats) -> None:
@@ -189,7 +190,7 @@ def _lie_open(tensors: Sequence[Tensor]) -> bool:
     )
 
 
-def _dense_real(tensor: Tensor) -> Tensor:
+def dense_real(tensor: Tensor) -> Tensor:
     """The entries that count: stored values of a sparse tensor, magnitudes of a complex one, halves as float32."""
     values = values_of(tensor.detach()).resolve_neg()
     if values._is_zerotensor():
@@ -198,7 +199,19 @@ def _dense_real(tensor: Tensor) -> Tensor:
 
 
 def _carefully(entries: kernels.Entries, count: int) -> NDArray[np.float64]:
-    """The careful way: float64, scaled by the largest entry, with a second pass for the spread."""
+    """The careful way, to the precision of the entries."""
+    row = _in_float64(entries, count)
+    if entries.dtype == np.float64:
+        return row
+    narrow = row[:5].astype(entries.dtype).astype(np.float64)
+    is_kept = (np.abs(narrow) >= kernels.SMALLEST_NORMAL) & (np.abs(narrow) < np.inf)
+    is_kept[4] &= narrow[4] < 1  # which says that all are zero
+    row[:5][is_kept] = narrow[is_kept]
+    return row
+
+
+def _in_float64(entries: kernels.Entries, count: int) -> NDArray[np.float64]:
+    """Scaled by the largest entry, with a second pass for the spread."""
     row = np.zeros(len(STATISTICS))
     if not count:
         row[1:5] = np.nan
@@ -230,7 +243,7 @@ def _on_device(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
 def _device_row(tensor: Tensor) -> Tensor:
     """One row; scaled by the largest magnitude, so that float32 neither under- nor overflows (MPS has no float64)."""
     count = tensor.numel()
-    entries = _dense_real(tensor).reshape(-1)
+    entries = dense_real(tensor).reshape(-1)
     if not count:
         return entries.new_tensor([0.0] + [np.nan] * 4 + [0.0] * 3)
     largest = entries.abs().max() if len(entries) else entries.new_zeros(())

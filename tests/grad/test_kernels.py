@@ -35,8 +35,9 @@ def test_every_entry_counts_once_whatever_the_length(length, dtype):
     powers = torch.arange(1, length + 1, dtype=dtype)  # sums of whole numbers are exact
     table = statistics([powers])[0]
     wide = powers.double()
-    assert table[0] == pytest.approx(math.sqrt(wide.square().sum().item()), rel=1e-14)
-    assert table[1] == pytest.approx(wide.mean().item(), rel=1e-14)
+    narrow = np.dtype(str(dtype).removeprefix("torch.")).type
+    assert table[0] == pytest.approx(float(narrow(math.sqrt(wide.square().sum().item()))), rel=1e-14)
+    assert table[1] == pytest.approx(float(narrow(wide.mean().item())), rel=1e-14)
     assert table[3:].tolist() == [length, 0, 0, 0, 0]
     norm = Statistics([powers], only_norms=True)([powers])[0, 0]
     assert norm == pytest.approx(table[0], rel=1e-14)
@@ -48,8 +49,9 @@ def test_one_entry_that_differs_is_seen_wherever_it_stands(length, dtype, data):
     place = data.draw(st.integers(0, length - 1))
     tensor = torch.zeros(length, dtype=dtype)
     tensor[place] = -3.0
-    assert statistics([tensor])[0, [0, 1, 3]].tolist() == [3.0, -3.0 / length, 3.0]
-    assert of(tensor, "zero_fraction") == pytest.approx((length - 1) / length, rel=1e-15)
+    narrow = np.dtype(str(dtype).removeprefix("torch.")).type
+    assert statistics([tensor])[0, [0, 1, 3]].tolist() == [3.0, narrow(-3.0 / length), 3.0]
+    assert of(tensor, "zero_fraction") == narrow((length - 1) / length)
     for value, name in ((math.nan, "nan"), (math.inf, "posinf"), (-math.inf, "neginf")):
         tensor[place] = value
         for only_norms in (False, True):
@@ -75,7 +77,7 @@ def test_squares_of_float32_neither_vanish_nor_overflow_so_nobody_looks_twice(mo
     monkeypatch.setattr("gradviz.grad.statistics._carefully", never)
     for size in (1e-45, 1e-30, 1e30, 3.4e38):
         tensor = torch.tensor([size, -size])
-        assert of(tensor, "norm") == pytest.approx(math.sqrt(2) * abs(tensor[0].item()), rel=1e-14)
+        assert of(tensor, "norm") == pytest.approx(math.sqrt(2) * abs(tensor[0].item()), rel=1e-7)
 
 
 @pytest.mark.parametrize("offset", [1, 2, 3, 5])

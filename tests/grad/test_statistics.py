@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from gradviz.grad import kernels
 from gradviz.grad import statistics as module
 from gradviz.grad.statistics import STATISTICS, Statistics, statistics
 from gradviz.history import rows
@@ -304,3 +305,68 @@ def test_a_tensor_says_the_same_in_a_stack_and_alone():
     together, alone = statistics(alike), np.concatenate([statistics([t]) for t in alike])
     np.testing.assert_array_equal(together[:, [3, 4, 5, 6, 7]], alone[:, [3, 4, 5, 6, 7]])
     np.testing.assert_allclose(together, alone, rtol=1e-5, atol=1e-7)
+
+
+NARROW = [torch.float32, torch.float16, torch.bfloat16, torch.complex64]
+
+
+def in_other_ways(tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """The compiled pass, norms alone, the careful way, and that of other devices."""
+    rows = [statistics([tensor])[0].copy(), norms([tensor])[0].copy()]
+    monkeypatch.setattr("gradviz.grad.kernels.measure_all._call", kernels._leave_in_doubt)
+    return [*rows, statistics([tensor])[0], module._on_device([tensor])[0]]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("numel", [2, 7, 50_000])
+def test_what_is_told_of_narrow_entries_has_float32_s_precision_whichever_way_it_is_measured(dtype, numel, monkeypatch):
+    torch.manual_seed(0)
+    tensor = torch.randn(numel, dtype=dtype)
+    tensor[0] = 0
+    for row in in_other_ways(tensor, monkeypatch):
+        np.testing.assert_array_equal(row, row.astype(np.float32))
+        np.testing.assert_allclose(row[0], expected(tensor)["norm"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_what_is_told_of_wide_entries_keeps_its_digits(dtype, monkeypatch):
+    torch.manual_seed(0)
+    tensor = torch.randn(50, dtype=dtype)
+    want = list(expected(tensor).values())
+    for row in in_other_ways(tensor, monkeypatch):
+        told = np.isfinite(row)
+        np.testing.assert_allclose(row[told], np.array(want)[told], rtol=1e-13)
+        assert row[0] != np.float32(row[0])
+
+
+@pytest.mark.parametrize("size", [1e-45, 1e-42, 1e-39, 3.4e38])
+def test_a_number_that_float32_does_not_hold_stays_itself(size, monkeypatch):
+    tensor = torch.full((9,), size)
+    want = expected(tensor)
+    for row in in_other_ways(tensor, monkeypatch)[:3]:
+        told = want["norm"] if want["norm"] > 3e38 or want["norm"] < 1e-38 else np.float32(want["norm"])
+        assert row[0] == pytest.approx(told, rel=1e-15, abs=0)
+    assert statistics([torch.tensor([size, -size])])[0, NAMES["mean"]] == 0
+    one = torch.tensor([size, 0.0, 0.0])
+    assert statistics([one])[0, NAMES["mean"]] == pytest.approx(one[0].item() / 3, rel=1e-7, abs=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_not_all_are_zero_where_a_single_one_is_not(dtype, monkeypatch):
+    values = torch.tensor([1.0], dtype=dtype)
+    tensor = torch.sparse_coo_tensor(torch.tensor([[5]]), values, (2**30,), check_invariants=True)
+    for row in in_other_ways(tensor, monkeypatch)[::2]:
+        assert row[NAMES["zero_fraction"]] == 1 - 2.0**-30
+    nothing = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.long), values[:0], (2**30,), check_invariants=True)
+    assert statistics([nothing])[0, NAMES["zero_fraction"]] == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(hnp.arrays(np.float32, st.integers(1, 60), elements=st.floats(width=32)))
+def test_a_number_is_zero_infinite_or_nan_only_where_it_is_so_in_float64(array):
+    row, want = statistics([torch.from_numpy(array.copy())])[0], expected(torch.from_numpy(array.copy()))
+    for name in ("norm", "mean", "max_abs"):
+        value = row[NAMES[name]]
+        assert math.isnan(value) == math.isnan(want[name])
+        assert math.isinf(value) == math.isinf(want[name])
+        assert name == "mean" or (value == 0) == (want[name] == 0)  # a mean's own zero depends on the order of its sum
