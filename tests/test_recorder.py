@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ from gradviz.errors import RecordingWarning
 from gradviz.grad import statistics
 from gradviz.history import overview
 from gradviz.history.history import History
+from gradviz.loop.loop import Loop
 from gradviz.loop.trainer import trainer
 from gradviz.recorder import Record, Recorder, describe
 from gradviz.step.policy import Policy
@@ -224,6 +227,216 @@ def test_what_cannot_be_recorded_is_refused_before_anything_moved(record):
     with pytest.raises(ValueError, match=r'record is "all", "norms" or None; got'):
         trainer(model, "huber", "sgd", policy=Policy(params=torch.bfloat16), record=record)
     assert model.weight.dtype == torch.float32
+
+
+def two_layers() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+
+
+def trained(model: nn.Module, iterations: int, optimizer: str = "adam", **options: object) -> Loop:
+    return loop_after(trainer(model, "mean_squared_error", optimizer, **options), iterations)
+
+
+def loop_after(loop: Loop, iterations: int) -> Loop:
+    loop.run([BATCH] * iterations, display=None)
+    return loop
+
+
+@pytest.mark.parametrize(("every", "iterations"), [(1, [0, 1, 2, 3, 4]), (2, [0, 2, 4]), (100, [0]), (None, [])])
+def test_histograms_are_taken_every_so_many_iterations(every, iterations):
+    history = trained(two_layers(), 5, histograms_every=every).history
+    assert sorted(set(history.histograms["iteration"])) == iterations
+
+
+def test_they_are_taken_at_the_hundredth_iteration_if_nothing_else_is_said():
+    assert set(trained(two_layers(), 102).history.histograms["iteration"]) == {0, 100}
+
+
+def test_a_histogram_has_every_entry_of_every_gradient_that_was_reached_in_the_bin_that_holds_it():
+    model = nn.ModuleDict({"used": nn.Linear(3, 1), "unused": nn.Linear(3, 1)})
+    model["used"].bias.requires_grad_(False)
+    model.forward = lambda inputs: model["used"](inputs)
+    loop, seen = trainer(model, "mean_squared_error", "sgd", keep_gradients=True, histograms_every=1), []
+    loop.handle_event("iteration_completed", lambda state: seen.append(state.step_state["gradients"]["used.weight"]))
+    frame = loop_after(loop, 2).history.histograms
+    assert set(frame["parameter"]) == {"used.weight"}
+    assert set(frame["stage"]) == {"backward"}
+    for iteration, gradient in enumerate(seen):
+        rows = frame[frame["iteration"] == iteration]
+        assert rows["count"].sum() == gradient.numel() == 3
+        for low, high, count in rows[["low", "high", "count"]].to_numpy().tolist():
+            assert ((low <= gradient) & (gradient <= high)).sum() == count
+
+
+def test_what_is_zero_or_no_number_has_bins_of_its_own():
+    step, history = train_step(nn.Linear(3, 1), "mean_squared_error", "sgd"), History()
+    recorder = Recorder(step, history)
+    batch = torch.tensor([[0.0, math.inf, math.nan]]), torch.zeros(1, 1)
+    step(batch, step.init(batch))
+    recorder.commit(0, 0, {})
+    rows = history.histograms[history.histograms["parameter"] == "weight"]
+    assert rows["count"].tolist() == [3]
+    assert rows[["low", "high"]].isna().all(axis=None)  # a prediction of NaN leaves nothing else
+
+
+def test_an_iteration_that_is_broken_off_leaves_no_histogram_and_no_dtypes():
+    step, history = train_step(two_layers(), "mean_squared_error", "adam"), History()
+    recorder = Recorder(step, history)
+    state = step(BATCH, step.init(BATCH))
+    assert (len(history.histograms), len(history.dtypes)) == (0, 0)
+    state = step(BATCH, state)  # the next one that is done is the first
+    recorder.commit(0, 0, {})
+    assert set(history.histograms["iteration"]) == set(history.dtypes["iteration"]) == {0}
+    n = len(history.histograms)
+    step(BATCH, state)
+    recorder.commit(1, 0, {})
+    assert len(history.histograms) == n
+
+
+@pytest.mark.parametrize("record", ["norms", None])
+def test_there_are_no_histograms_where_only_norms_are_recorded_or_nothing(record):
+    assert trained(two_layers(), 2, record=record, histograms_every=1).history.histograms.empty
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, True, "100"])
+def test_how_often_histograms_are_taken_is_a_whole_number(every):
+    with pytest.raises(ValueError, match="histograms_every is a whole number from 1 on; got"):
+        trainer(two_layers(), "huber", "sgd", histograms_every=every)
+
+
+@pytest.mark.parametrize("options", [{"histograms_every": 1}, {"record": None}])
+def test_training_is_the_same_with_histograms_and_without(options):
+    plain, recorded = two_layers(), two_layers()
+    trained(plain, 4, histograms_every=None)
+    trained(recorded, 4, **options)
+    assert all(map(torch.equal, plain.parameters(), recorded.parameters()))
+
+
+def dtypes_of(history: History, parameter: str) -> list[list[object]]:
+    frame = history.dtypes
+    return frame.loc[frame["parameter"] == parameter, ["iteration", "of", "dtype"]].to_numpy().tolist()
+
+
+def test_dtypes_are_told_once_with_those_of_the_optimizer_s_moments():
+    loop = trained(two_layers(), 3)
+    told = [[0, of, "float32"] for of in ("parameter", "gradient", "exp_avg", "exp_avg_sq")]
+    for name in ("0.weight", "0.bias", "2.weight", "2.bias"):
+        assert dtypes_of(loop.history, name) == told
+    n = len(loop.history.dtypes)
+    assert len(loop_after(loop, 2).history.dtypes) == n
+    assert trained(two_layers(), 2, record=None).history.dtypes.empty
+
+
+def test_dtypes_of_16_bit_parameters_and_of_the_moments_of_their_copies_differ():
+    step, history = train_step(nn.Linear(3, 1), "huber", "adam", policy=Policy(params=torch.bfloat16)), History()
+    recorder, batch = Recorder(step, history, "norms"), tuple(tensor.bfloat16() for tensor in BATCH)
+    step(batch, step.init(batch))
+    recorder.commit(0, 0, {})
+    assert {of: dtype for _, of, dtype in dtypes_of(history, "weight")} == {
+        "parameter": "bfloat16",
+        "gradient": "float32",  # as the optimizer gets it
+        "exp_avg": "float32",
+        "exp_avg_sq": "float32",
+    }
+
+
+def test_a_dtype_that_changes_has_a_row_from_then_on_and_the_others_none():
+    model = two_layers()
+    step, history = train_step(model, "mean_squared_error", partial(torch.optim.SGD, lr=0.1)), History()
+    recorder = Recorder(step, history)
+    step(BATCH, step.init(BATCH))
+    recorder.commit(0, 0, {})
+    model.double()
+    recorder.begin(1)
+    batch = tuple(tensor.double() for tensor in BATCH)
+    step(batch, step.init(batch))
+    recorder.commit(1, 0, {})
+    assert dtypes_of(history, "0.weight") == [
+        [0, "parameter", "float32"],
+        [0, "gradient", "float32"],
+        [1, "parameter", "float64"],
+        [1, "gradient", "float64"],
+    ]
+
+
+def test_what_is_unfrozen_on_the_way_tells_its_gradient_s_and_its_moments_dtypes_then():
+    model = two_layers()
+    model[2].requires_grad_(False)
+    loop = trainer(model, "mean_squared_error", "adam")
+    loop_after(loop, 2)
+    assert dtypes_of(loop.history, "2.bias") == [[0, "parameter", "float32"]]
+    model[2].requires_grad_(True)
+    loop_after(loop, 2)
+    later = [[2, of, "float32"] for of in ("gradient", "exp_avg", "exp_avg_sq")]
+    assert dtypes_of(loop.history, "2.bias") == [[0, "parameter", "float32"], *later]
+
+
+def test_after_a_resume_histograms_are_taken_again_and_dtypes_told_only_where_they_no_longer_hold():
+    step, history = train_step(two_layers(), "mean_squared_error", "adam"), History()
+    recorder, state = Recorder(step, history, histograms_every=2), step.init(BATCH)
+    for iteration in (0, 1, 2):
+        state = step(BATCH, state)
+        recorder.commit(iteration, 0, {})
+    everything = history.dtypes
+    history.begin_attempt(1, 0)
+    recorder.begin(1)
+    for iteration in (1, 2):
+        state = step(BATCH, state)
+        recorder.commit(iteration, 0, {})
+    pd.testing.assert_frame_equal(history.dtypes, everything)
+    taken = history.select(attempts="all").histograms[["iteration", "attempt"]].drop_duplicates()
+    assert taken.to_numpy().tolist() == [[0, 0], [2, 0], [2, 1]]
+    history.begin_attempt(0, 0)
+    recorder.begin(0)
+    step(BATCH, state)
+    recorder.commit(0, 0, {})
+    assert len(history.dtypes) == len(everything)
+
+
+class Unreadable(dict):
+    def items(self):
+        raise RuntimeError("kept elsewhere")
+
+
+def test_an_optimizer_state_that_cannot_be_read_leaves_the_row_and_the_other_dtypes(monkeypatch):
+    step, history = train_step(two_layers(), "mean_squared_error", "adam"), History()
+    recorder = Recorder(step, history)
+    step(BATCH, step.init(BATCH))
+    monkeypatch.setattr(step, "optimizer_state", Unreadable())
+    with pytest.warns(RecordingWarning, match="optimizer's state could not be recorded .*kept elsewhere"):
+        recorder.commit(0, 0, {})
+    assert history.wide("state").loc[0].tolist() == ["ok"] * 4
+    assert set(history.dtypes["of"]) == {"parameter", "gradient"}
+
+
+def test_an_optimizer_that_keeps_something_else_tells_no_moments():
+    model = two_layers()
+    step, history = train_step(model, "mean_squared_error", "lbfgs"), History()
+    recorder = Recorder(step, history)
+    step(BATCH, step.init(BATCH))
+    recorder.commit(0, 0, {})
+    assert set(history.dtypes["of"]) == {"parameter", "gradient"}
+
+
+def test_histograms_that_cannot_be_taken_or_written_leave_the_row(monkeypatch):
+    def full(*_):
+        raise OSError("disk full")
+
+    for broken in ("gradviz.recorder.histograms", "gradviz.history.history.History.add_rows"):
+        step, history = train_step(two_layers(), "mean_squared_error", "adam"), History()
+        recorder = Recorder(step, history)
+        state = step.init(BATCH)
+        with monkeypatch.context() as patch:
+            patch.setattr(broken, full)
+            with warnings.catch_warnings(record=True, category=RecordingWarning) as said:
+                warnings.simplefilter("always")
+                step(BATCH, state)
+                recorder.commit(0, 0, {})
+        assert ["disk full" in str(warning.message) for warning in said] == [True]
+        assert history.wide("state").loc[0].tolist() == ["ok"] * 4
+        assert history.norms.notna().all(axis=None)
+        assert history.histograms.empty
 
 
 class Transfers(TorchDispatchMode):

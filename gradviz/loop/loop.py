@@ -37,6 +37,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         step: TrainStep,
         *,
         record: Record = "all",
+        histograms_every: int | None = 100,
         if_exists: IfExists = "error",
         on_error: OnError = "raise",
         log: int = 50,
@@ -44,7 +45,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         self._step = step
         self._if_exists = if_exists
         self._log = whole("log", log)
-        self._training = Training(step, record=record, on_error=on_error)
+        self._training = Training(step, record=record, histograms_every=histograms_every, on_error=on_error)
         self._training.handlers.loop = weakref.ref(self)
         self._apart: Apart | None = None
 

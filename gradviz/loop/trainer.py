@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from gradviz.errors import names_nearest_keyword
+from gradviz.errors import names_nearest_keyword, whole
 from gradviz.loop.checkpoints.earlier import IF_EXISTS, IfExists
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
@@ -32,6 +32,7 @@ def trainer(
     strict: bool = True,
     seed: int | None = None,
     record: Record = "all",
+    histograms_every: int | None = 100,
     if_exists: IfExists = "error",
     on_error: OnError = "raise",
     log: int = 50,
@@ -47,6 +48,9 @@ def trainer(
         What each iteration's row holds of every gradient: all statistics; the norm and the counts of NaN and infinite
         entries, for less time; or nothing, for almost none. The loss, the metrics and the events are there anyway, and
         what was not recorded is missing, with the state ``"not_recorded"`` where there is no number at all.
+    histograms_every : int, optional
+        Iterations from one histogram of every gradient to the next, in ``history.histograms``; None for no histograms.
+        ``record="norms"`` has none either.
     if_exists : {"error", "resume", "overwrite"}
         What becomes of an earlier run that lies where this one will write, as in the folder of a `checkpoint`. The
         first run raises a LoopError before anything has moved; or it goes on by itself from the furthest checkpoint
@@ -89,6 +93,8 @@ def trainer(
     """
     if record not in ("all", "norms", None):
         raise ValueError(f'record is "all", "norms" or None; got {record!r}.')
+    if histograms_every is not None:
+        histograms_every = whole("histograms_every", histograms_every, least=1)
     if if_exists not in IF_EXISTS:
         raise ValueError(f'if_exists is "error", "resume" or "overwrite"; got {if_exists!r}.')
     if on_error not in ("raise", "warn"):
@@ -108,4 +114,4 @@ def trainer(
         strict=strict,
         seed=seed,
     )
-    return Loop(step, record=record, if_exists=if_exists, on_error=on_error, log=log)
+    return Loop(step, history, record=record, histograms_every=histograms_every, if_exists=if_exists, on_error=on_error, log=log)

@@ -32,11 +32,18 @@ _BEFORE_A_STEP = ("started", "epoch_started", "iteration_started")
 class Training:
     """A step, what follows it, and where it stands. A `Loop` holds one, and says when it goes on."""
 
-    def __init__(self, step: TrainStep, *, record: Record = "all", on_error: OnError = "raise") -> None:
+    def __init__(
+        self,
+        step: TrainStep,
+        *,
+        record: Record = "all",
+        histograms_every: int | None = 100,
+        on_error: OnError = "raise",
+    ) -> None:
         self.step = step
         self.state = State()
         self.history = History()
-        self.recorder = Recorder(step, self.history, record)
+        self.recorder = Recorder(step, self.history, record, histograms_every=histograms_every)
         self._on_error = on_error
         self._warner = Warner()
         self.handlers = Handlers(on_error, self._warner)
@@ -123,7 +130,7 @@ class Training:
         progress.iteration = self.iterations_run
         progress.iterations = None if planned is None else self.iterations_run - done + planned * epochs
         progress.begin()
-        self.recorder.begin()
+        self.recorder.begin(self.iterations_run)
         self.history.notify(final=True)
 
     def epochs(
