@@ -15,7 +15,7 @@ from gradviz.errors import HistoryError, described, nearest
 from gradviz.history.cells import Picture
 from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
-from gradviz.history.run.keeper import IfExists, Keeper
+from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
 from gradviz.history.schema import EVENTS, TABLES, Parameter
 from gradviz.history.sizes import n_bytes
 from gradviz.history.store import Store
@@ -74,7 +74,7 @@ class History(View):
     ) -> None:
         limit = n_bytes("memory_limit", memory_limit)
         super().__init__(Store(limit), limit)
-        if if_exists not in ("error", "resume", "overwrite"):
+        if if_exists not in IF_EXISTS:
             raise HistoryError(f'if_exists is "error", "resume" or "overwrite"; got {if_exists!r}.')
         if not isinstance(flush_interval_s, int | float) or not 0 < flush_interval_s < math.inf:
             raise HistoryError(f"flush_interval_s is a number of seconds above 0; got {flush_interval_s!r}.")
@@ -168,8 +168,7 @@ class History(View):
         if names[: len(store.parameters)] != store.names:
             raise HistoryError("Parameters can be added to a history, but not taken away or put in another order.")
         with store.lock:
-            store.parameters = list(parameters)
-            store.change()
+            store.declare(parameters)
 
     @property
     def described(self) -> list[Parameter]:

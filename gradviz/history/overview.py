@@ -54,8 +54,13 @@ class Columns:
 
     def __getitem__(self, columns: slice) -> Columns:
         """Some of them."""
-        fields = (self.start, self.stop, self.maximum, self.minimum, self.flags)
-        return Columns(*(field[columns] for field in fields))
+        return Columns(
+            self.start[columns],
+            self.stop[columns],
+            self.maximum[columns],
+            self.minimum[columns],
+            self.flags[columns],
+        )
 
     @property
     def rows(self) -> int:

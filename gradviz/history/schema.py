@@ -41,6 +41,9 @@ METRICS: Schema = {
 }
 """The one table that grows columns: a ``"value"`` for each metric."""
 
+TEXTS = {"event": EVENTS, "stage": STAGES, "state": STATES}
+"""The texts of columns that have no others."""
+
 TABLES: dict[str, Schema] = {
     "events": {"iteration": "integer", "attempt": "integer", "event": "text", "parameter": "text"},
     # A row where a dtype begins to hold; `of` says of what: "parameter", "gradient", or a moment such as "exp_avg".

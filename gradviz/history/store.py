@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,14 @@ class Store:
             **{f"{name}/rows": table for name, table in self.tables.items()},
             "metrics/rows": self.metrics,
         }
+
+    def declare(self, parameters: Sequence[Parameter]) -> None:
+        """Name the parameters; tables have them in this order too."""
+        self.parameters = list(parameters)
+        for table in self.tables.values():
+            if "parameter" in table.vocabulary:
+                table.vocabulary["parameter"].places(self.names)
+        self.change()
 
     def stage(self, name: str) -> RowStore:
         """The rows of a stage, made when they are first asked for."""

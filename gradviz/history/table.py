@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradviz.history.schema import Kind, Schema
+from gradviz.history.schema import TEXTS, Kind, Schema
 from gradviz.history.series import Series
 
 CHUNK = 4096
@@ -29,9 +29,9 @@ _MAY_MISS = ("count", "value")
 class Vocabulary:
     """The texts of a column, each by its place. It only grows, so that a place means the same for good."""
 
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._places: dict[str, int] = {}
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.texts = list(texts)
+        self._places = {text: place for place, text in enumerate(self.texts)}
 
     def place(self, text: str) -> int:
         """Where the text is, or is put."""
@@ -126,7 +126,7 @@ class Table(Series[Sheet, Any]):
     def __init__(self, schema: Schema) -> None:
         super().__init__()
         self.schema = dict(schema)
-        self.vocabulary = {name: Vocabulary() for name, kind in schema.items() if kind == "text"}
+        self.vocabulary = {name: Vocabulary(TEXTS.get(name, ())) for name, kind in schema.items() if kind == "text"}
 
     def grow(self, names: Iterable[str]) -> None:
         """Let there be a value of each of these names."""

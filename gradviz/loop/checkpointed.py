@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
 from gradviz.errors import LoopError, names_nearest_keyword
-from gradviz.loop.checkpoints.earlier import IfExists, how_far
+from gradviz.history.run.keeper import IfExists
+from gradviz.loop.checkpoints.earlier import how_far
 from gradviz.loop.events import named_events
 from gradviz.loop.filters import Filter, Filters
 from gradviz.loop.handlers.checkpoint import PATTERN, Checkpoint, Pattern

@@ -10,10 +10,10 @@ from typing import Self
 
 from gradviz.errors import DataError, MetricError, ModelError, OptimizerError, names_nearest_keyword, whole
 from gradviz.history.history import History
+from gradviz.history.run.keeper import IfExists
 from gradviz.loop.apart import Apart
 from gradviz.loop.background import Controlled
 from gradviz.loop.checkpointed import Checkpointed
-from gradviz.loop.checkpoints.earlier import IfExists
 from gradviz.loop.checkpoints.files import folder_of, load
 from gradviz.loop.checkpoints.snapshot import restore
 from gradviz.loop.data import Data, Epochs
@@ -35,6 +35,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
     def __init__(
         self,
         step: TrainStep,
+        history: History,
         *,
         record: Record = "all",
         histograms_every: int | None = 100,
@@ -45,7 +46,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         self._step = step
         self._if_exists = if_exists
         self._log = whole("log", log)
-        self._training = Training(step, record=record, histograms_every=histograms_every, on_error=on_error)
+        self._training = Training(step, history, record=record, histograms_every=histograms_every, on_error=on_error)
         self._training.handlers.loop = weakref.ref(self)
         self._apart: Apart | None = None
 

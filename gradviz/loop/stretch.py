@@ -210,6 +210,7 @@ class Stretch:
             parameters = list(training.step.model_state.parameters.values())
             drop_gradients([*parameters, *training.step.masters.of_all(parameters)])
             training.history.progress.status = training.state.status
+            training.history.end_run()
             try:
                 self.shown.end()
             finally:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from torch import nn
 
 from gradviz.errors import names_nearest_keyword, whole
-from gradviz.loop.checkpoints.earlier import IF_EXISTS, IfExists
+from gradviz.history.history import History
+from gradviz.history.run.keeper import IF_EXISTS, IfExists
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
 from gradviz.loop.turns import check_not_trained
@@ -33,7 +35,10 @@ def trainer(
     seed: int | None = None,
     record: Record = "all",
     histograms_every: int | None = 100,
+    save_to: str | os.PathLike[str] | None = None,
     if_exists: IfExists = "error",
+    flush_interval_s: float = 2.0,
+    memory_limit: int | str = "512MB",
     on_error: OnError = "raise",
     log: int = 50,
 ) -> Loop:
@@ -51,11 +56,21 @@ def trainer(
     histograms_every : int, optional
         Iterations from one histogram of every gradient to the next, in ``history.histograms``; None for no histograms.
         ``record="norms"`` has none either.
+    save_to : path or address, optional
+        The folder in which the history is kept, while it is recorded and for good: ``"runs/a"``, or an fsspec address
+        such as ``"s3://bucket/runs/a"``. ``gv.History.open`` reads it, and any reader of Parquet. It may be the folder
+        of a `checkpoint` as well.
     if_exists : {"error", "resume", "overwrite"}
-        What becomes of an earlier run that lies where this one will write, as in the folder of a `checkpoint`. The
-        first run raises a LoopError before anything has moved; or it goes on by itself from the furthest checkpoint
-        there, and begins where there is none; or the old files go away once the first new one is written. What this
-        loop has written itself, or was resumed from, is its own.
+        What becomes of an earlier run that lies where this one will write: its rows in `save_to`, its checkpoints in
+        the folder of a `checkpoint`. The first run raises a LoopError or a HistoryError before anything has moved; or
+        it goes on by itself from the furthest checkpoint there, and begins where there is none; or the old rows go
+        away, and the old checkpoints once the first new one is written. What this loop has written itself, or was
+        resumed from, is its own.
+    flush_interval_s : float
+        Seconds of the history that a killed process may lose at most.
+    memory_limit : int or str
+        What the history's rows may take in memory: bytes, or text such as ``"512MB"``. Older ones are read from disk,
+        from a temporary folder if there is no `save_to`. A frame that would take more than that is refused.
     on_error : {"raise", "warn"}
         What an error in one of your own handlers or metrics does: end the run, named with event and iteration, or
         warn and go on.
@@ -114,4 +129,9 @@ def trainer(
         strict=strict,
         seed=seed,
     )
-    return Loop(step, history, record=record, histograms_every=histograms_every, if_exists=if_exists, on_error=on_error, log=log)
+    history = History(
+        memory_limit=memory_limit, save_to=save_to, if_exists=if_exists, flush_interval_s=flush_interval_s, seed=seed
+    )
+    return Loop(
+        step, history, record=record, histograms_every=histograms_every, if_exists=if_exists, on_error=on_error, log=log
+    )

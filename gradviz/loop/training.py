@@ -35,6 +35,7 @@ class Training:
     def __init__(
         self,
         step: TrainStep,
+        history: History,
         *,
         record: Record = "all",
         histograms_every: int | None = 100,
@@ -42,7 +43,7 @@ class Training:
     ) -> None:
         self.step = step
         self.state = State()
-        self.history = History()
+        self.history = history
         self.recorder = Recorder(step, self.history, record, histograms_every=histograms_every)
         self._on_error = on_error
         self._warner = Warner()
@@ -122,7 +123,14 @@ class Training:
                 raise
 
     def begin(self, epochs: int, planned: int | None) -> None:
-        """Say that training begins, and how far it will go."""
+        """Say that training begins, and how far it will go.
+
+        Raises
+        ------
+        HistoryError
+            If rows cannot be saved where they should be. Nothing has moved then.
+        """
+        self.history.begin_run()
         self.state.status, self.state.restored_epoch = "training", None
         progress = self.history.progress
         progress.epoch, progress.epochs = self.state.epoch, self.state.epoch + epochs

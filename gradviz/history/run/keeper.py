@@ -22,6 +22,9 @@ from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
 
 IfExists = Literal["error", "resume", "overwrite"]
+"""What becomes of an earlier run that lies where a run writes."""
+
+IF_EXISTS = ("error", "resume", "overwrite")
 
 CHECKS = 16
 """Memory is looked at each time that this part of the limit has been appended."""

@@ -90,10 +90,10 @@ class Reader:
         holding = attempts.holds(iteration, attempt)
         epoch = columns["epoch"].values[holding]
         with store.lock:
-            store.parameters = list(manifest.parameters)
+            store.declare(manifest.parameters)
             store.metrics.open(metrics)
-            for name, parts in tables.items():
-                store.tables[name].open(parts)
+            for name, rows in tables.items():
+                store.tables[name].open(rows)
             for stage, parts in stages.items():
                 if parts:
                     store.stage(stage).open(parts)

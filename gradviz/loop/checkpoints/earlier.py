@@ -6,16 +6,11 @@ import re
 import string
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from gradviz.loop.checkpoints.files import BEST, LAST
-
-IfExists = Literal["error", "resume", "overwrite"]
-"""What becomes of an earlier run that lies where a run writes."""
-
-IF_EXISTS = ("error", "resume", "overwrite")
 
 
 def earlier_in(folder: Path, *patterns: object) -> list[str]:

@@ -132,6 +132,7 @@ class Checkpoint:
         """Write one; `true` is what is so on the disk, step by step, as `state_dict` has it."""
         earlier = self.earlier()
         self._written.append(name)
+        self._training.history.flush()  # the rows before it are on disk when it is
         checkpoint, left_out = snapshot(self._training, gradients=self._gradients)
         try:
             save(checkpoint, self.folder, name)
