@@ -8,6 +8,9 @@ from torch import Tensor
 
 from gradviz.errors import MetricError, described
 
+IGNORE_INDEX = -100
+"""The class index that torch's losses leave out if they are not told another one."""
+
 
 def check_tensors(prediction: Any, targets: Any) -> None:
     """Raise a MetricError if one of them is no tensor, such as one of several outputs."""
@@ -31,6 +34,18 @@ def has_scores(prediction: Tensor, targets: Tensor) -> bool:
     if prediction.ndim == targets.ndim + 1:
         return prediction.shape[:1] + prediction.shape[2:] == targets.shape
     return prediction.shape == targets.shape and prediction.shape[1] > 1
+
+
+def not_ignored(targets: Tensor, ignore_index: int = IGNORE_INDEX) -> Tensor:
+    """Which class indices count.
+
+    Examples
+    --------
+    >>> import torch
+    >>> not_ignored(torch.tensor([2, -100, 0]))
+    tensor([ True, False,  True])
+    """
+    return targets.long() != ignore_index  # in uint8, -100 would be class 156
 
 
 def is_yes(targets: Tensor) -> Tensor:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -89,7 +87,8 @@ def precision(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) ->
     >>> precision(torch.tensor([1.2, -0.3, 2.0, 0.4]), torch.tensor([0, 1, 1, 1]))
     tensor(0.6667)
     """
-    return _share(*_of_said(prediction, targets, threshold=threshold))
+    right, whole = right_of_said(prediction, targets, threshold=threshold)
+    return right / whole
 
 
 def recall(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
@@ -104,7 +103,8 @@ def recall(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Te
     >>> recall(torch.tensor([1.2, -0.3, 2.0, 0.4]), torch.tensor([0, 1, 1, 1]))
     tensor(0.6667)
     """
-    return _share(*_of_positives(prediction, targets, threshold=threshold))
+    right, whole = right_of_positives(prediction, targets, threshold=threshold)
+    return right / whole
 
 
 def sensitivity(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> Tensor:
@@ -130,35 +130,11 @@ def specificity(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) 
     >>> specificity(torch.tensor([1.2, -0.3, -2.0]), torch.tensor([0, 1, 0]))
     tensor(0.5000)
     """
-    return _share(*_of_negatives(prediction, targets, threshold=threshold))
+    right, whole = right_of_negatives(prediction, targets, threshold=threshold)
+    return right / whole
 
 
-# What they come to over several batches ---------------------------------------------------------------------------
-
-
-def is_count(metric: Any) -> bool:
-    """Whether a metric is a number of examples, so that those of several batches add up.
-
-    Examples
-    --------
-    >>> is_count(partial(true_positives, threshold=0.5)), is_count(precision)
-    (True, False)
-    """
-    return is_count(metric.func) if isinstance(metric, partial) else any(metric is count for count in _COUNTS)
-
-
-def counts_of(metric: Any) -> Callable[..., tuple[Tensor, Tensor]] | None:
-    """The function of the same arguments that gives the two counts whose ratio a metric is; None if it is no ratio.
-
-    Examples
-    --------
-    >>> counts_of(precision)(torch.tensor([1.2, -0.3, 2.0, 0.4]), torch.tensor([0, 1, 1, 1]))
-    (tensor(2), tensor(3))
-    """
-    if isinstance(metric, partial):
-        counts = counts_of(metric.func)
-        return None if counts is None else partial(counts, *metric.args, **metric.keywords)
-    return next((counts for ratio, counts in _COUNTS_OF if metric is ratio), None)
+# The counts whose ratios they are -----------------------------------------------------------------------------------
 
 
 class _Confusion(NamedTuple):
@@ -175,23 +151,22 @@ def _confusion(prediction: Tensor, targets: Tensor, threshold: float, name: str)
     return _Confusion((said & is_so).sum(), (said & ~is_so).sum(), (~said & ~is_so).sum(), (~said & is_so).sum())
 
 
-def _of_said(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
+def right_of_said(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
+    """How many examples that are said to be are, and how many are said to be."""
     found = _confusion(prediction, targets, threshold, "precision")
     return found.true_positives, found.true_positives + found.false_positives
 
 
-def _of_positives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
+def right_of_positives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
+    """How many examples that are are said to be, and how many are."""
     found = _confusion(prediction, targets, threshold, "recall")
     return found.true_positives, found.true_positives + found.false_negatives
 
 
-def _of_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
+def right_of_negatives(prediction: Tensor, targets: Tensor, *, threshold: float = 0.0) -> tuple[Tensor, Tensor]:
+    """How many examples that are not are said not to be, and how many are not."""
     found = _confusion(prediction, targets, threshold, "specificity")
     return found.true_negatives, found.true_negatives + found.false_positives
-
-
-def _share(part: Tensor, whole: Tensor) -> Tensor:
-    return part / whole  # of nothing, NaN
 
 
 def _said(prediction: Tensor, targets: Tensor, threshold: float, name: str) -> Tensor:
@@ -223,12 +198,3 @@ def _of_more(name: str, classes: int) -> str:
     if name in ("precision", "recall", "specificity"):
         return f"loop.metric(torchmetrics.classification.Multiclass{name.capitalize()}({classes}))"
     return f'loop.metric(lambda p, y: gv.metrics.{name}(p.argmax(1) == 0, y == 0), "{name}_of_0", "running_sum")'
-
-
-_COUNTS = (true_positives, false_positives, true_negatives, false_negatives)
-_COUNTS_OF = (
-    (precision, _of_said),
-    (recall, _of_positives),
-    (sensitivity, _of_positives),
-    (specificity, _of_negatives),
-)

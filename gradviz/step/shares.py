@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gradviz.metrics.shapes import IGNORE_INDEX, not_ignored
 from gradviz.step.batch import Batch, Parts, batch_size
 from gradviz.step.objective import Objective, WeightedSum, WrappedLoss
 
@@ -88,9 +89,9 @@ def _count(loss: Any, targets: Any, *examples: Any) -> float:
     if not _is_over_targets(loss) or not isinstance(targets, Tensor) or targets.is_floating_point():
         return batch_size(*examples)
     ignored = _option(loss, "ignore_index")
-    kept = targets != (-100 if ignored is None else ignored)
+    kept = not_ignored(targets, IGNORE_INDEX if ignored is None else ignored)
     weight = _option(loss, "weight")
-    return int(kept.sum()) if weight is None else float(weight.to(torch.float64)[targets[kept]].sum())
+    return int(kept.sum()) if weight is None else float(weight.to(torch.float64)[targets[kept].long()].sum())
 
 
 def _is_over_targets(loss: Any) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from gradviz.errors import MetricError
 from gradviz.metrics import accuracy, top_k_accuracy
@@ -85,6 +87,37 @@ def test_among_the_k_best_of_every_pixel_and_of_one_is_accuracy():
     assert top_k_accuracy(scores, targets, k=1) == accuracy(scores, targets)
     assert top_k_accuracy(scores, targets, k=5) == 1
     assert top_k_accuracy(scores.fill_(math.nan), targets).isnan()
+
+
+ACCURACIES = [accuracy, partial(top_k_accuracy, k=2)]
+
+
+@pytest.mark.parametrize("metric", ACCURACIES)
+@pytest.mark.parametrize("shape", [(12,), (4, 3), (2, 3, 2)])
+def test_what_the_loss_ignores_does_not_count(metric, shape):
+    scores, targets = torch.randn(shape[0], 5, *shape[1:]), torch.randint(0, 5, shape)
+    is_padding = torch.rand(shape) < 0.4
+    is_padding.view(-1)[:2] = torch.tensor([True, False])
+    kept = scores.movedim(1, -1)[~is_padding], targets[~is_padding]
+    assert metric(scores, targets.masked_fill(is_padding, -100)) == metric(*kept)
+    ignoring = partial(metric, ignore_index=9)
+    assert ignoring(scores, targets.masked_fill(is_padding, 9)) == metric(*kept)
+    # as torch's own mean does, which asks nothing of the predictions of what it ignores either
+    scores.movedim(1, -1)[is_padding] = math.nan
+    targets[is_padding] = -100
+    assert metric(scores, targets) == metric(*kept)
+    assert F.cross_entropy(scores, targets) == pytest.approx(F.cross_entropy(*kept).item())
+    targets[:] = -100
+    assert metric(scores, targets).isnan()
+    assert F.cross_entropy(scores, targets).isnan()
+
+
+@pytest.mark.parametrize("metric", ACCURACIES)
+def test_a_class_is_not_ignored_for_what_it_would_be_with_a_sign(metric):
+    scores, targets = torch.zeros(2, 200), torch.tensor([156, 3], dtype=torch.uint8)
+    scores[0, 156] = 1.0
+    scores[1, 4:6] = 1.0
+    assert metric(scores, targets) == 0.5
 
 
 @pytest.mark.parametrize(

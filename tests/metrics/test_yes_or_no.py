@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -13,10 +12,8 @@ from torch import nn
 import gradviz as gv
 from gradviz.errors import MetricError
 from gradviz.metrics.yes_or_no import (
-    counts_of,
     false_negatives,
     false_positives,
-    is_count,
     precision,
     recall,
     sensitivity,
@@ -91,14 +88,6 @@ def test_of_nothing_there_is_no_ratio_and_of_nan_there_is_no_answer():
 def test_what_is_no_yes_or_no_is_told_so(metric, prediction, targets, words):
     with pytest.raises(MetricError, match=words):
         metric(prediction, targets)
-
-
-def test_a_partial_is_of_the_kind_of_its_function():
-    assert all(map(is_count, COUNTS))
-    assert not any(map(is_count, RATIOS))
-    assert counts_of(true_positives) is counts_of(len) is counts_of(partial(len)) is None
-    part, whole = counts_of(partial(precision, threshold=0.5))(torch.tensor([0.4, 0.8]), torch.tensor([1, 1]))
-    assert (part, whole) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["true_positives", "false_positives", "true_negatives", "false_negatives"])

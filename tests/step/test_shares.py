@@ -100,6 +100,15 @@ def test_pixels_count_one_by_one():
     torch.testing.assert_close(added_up("cross_entropy", parts), F.cross_entropy(x, y))
 
 
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.CrossEntropyLoss(weight=torch.ones(200).double())])
+def test_classes_in_a_byte_count_as_any_others(loss):
+    """-100 would be class 156 there, and a byte tensor that picks weights a mask."""
+    x, y = torch.randn(3, 200, dtype=torch.float64), torch.tensor([156, 1, 0], dtype=torch.uint8)
+    parts = [(x[:1], y[:1]), (x[1:], y[1:])]
+    assert shares(as_objective(loss), [Batch(*part) for part in parts]) == [1 / 3, 2 / 3]
+    torch.testing.assert_close(added_up(loss, parts), loss(x, y))
+
+
 def test_a_micro_batch_without_a_target_counts_nothing_and_a_group_of_such_counts_evenly():
     none, one = torch.tensor([-100, -100]), torch.tensor([1, -100])
     scores = torch.zeros(2, 3)

@@ -11,7 +11,7 @@ from gradviz.loop.metrics.accumulators import Accumulator, Fold, maker
 from gradviz.loop.metrics.metric import Fields, Metric
 from gradviz.loop.same import is_same_handler
 from gradviz.metrics import is_ours
-from gradviz.metrics.yes_or_no import counts_of, is_count
+from gradviz.metrics.over_batches import counts_of, is_count
 from gradviz.step.batch import Parts, batch_size
 from gradviz.step.objective import Objective
 from gradviz.step.shares import counted, counts_targets

@@ -68,11 +68,12 @@ class Measured:
             What it is called; by default as the function or the object's class is.
         accumulate : str or callable, optional
             ``"running_average"``, if not said otherwise: the mean, weighted by examples where the metric looks at
-            predictions or targets; of precision, recall and specificity that over all examples. ``"running_sum"``, if
-            not said otherwise for counts such as true_positives: the sum of the batches' values. ``"last"``, ``"max"``,
-            ``"min"``: one of them. Or a function of what they have come to so far, to begin with the first value, the
-            next value, and the number of values before it: ``lambda so_far, value, n: 0.9 * so_far + 0.1 * value``.
-            Values that are not finite show at their own iteration, and are left out of all of these.
+            predictions or targets; of the accuracies, precision, recall and specificity that over all examples that
+            count. ``"running_sum"``, if not said otherwise for counts such as true_positives: the sum of the batches'
+            values. ``"last"``, ``"max"``, ``"min"``: one of them. Or a function of what they have come to so far, to
+            begin with the first value, the next value, and the number of values before it: ``lambda so_far, value, n:
+            0.9 * so_far + 0.1 * value``. Values that are not finite show at their own iteration, and are left out of
+            all of these.
         fields : list of str, optional
             Keys of the step state that are its arguments, by default ``["y_pred", "y_true"]``: torch's own order.
             Others are ``loss``, ``model_state``, ``optimizer_state``, ``loss_scale_state``, ``i``, and ``gradients``

@@ -238,6 +238,25 @@ def test_a_ratio_of_nothing_is_nan_at_its_own_batch_and_leaves_the_epoch_alone()
     assert math.isnan(metric.complete)
 
 
+@pytest.mark.parametrize("name", ["accuracy", partial(gv.metrics.top_k_accuracy, k=1)])
+def test_what_the_loss_ignores_weighs_nothing_in_the_epoch(name):
+    metric, shown = build_metric(name), []
+    scores = torch.eye(2)[[0, 0, 0, 0]]
+    for targets in ([0, -100, -100, -100], [-100] * 4, [0, 1, 1, 1]):
+        metric(batch_of(scores, torch.tensor(targets)))
+        shown.append(float(metric.shown))
+    assert shown == pytest.approx([1, math.nan, 2 / 5], nan_ok=True)
+    assert metric.value == metric.complete == pytest.approx(2 / 5)
+
+
+def test_a_validation_leaves_out_what_its_loss_ignores():
+    model = nn.Linear(2, 2, bias=False)
+    nn.init.eye_(model.weight)
+    batches = [(torch.eye(2)[[0] * 4], torch.tensor(targets)) for targets in ([0, -100, -100, -100], [0, 1, 1, 1])]
+    metrics = gv.evaluator(model, "cross_entropy").metric("accuracy").run(batches).metrics
+    assert metrics["accuracy"] == pytest.approx(2 / 5)
+
+
 def test_counts_add_up_if_nothing_else_is_said_and_their_mean_is_that_of_the_batches():
     batches = [(torch.ones(n), torch.ones(n)) for n in (3, 1)]
     total, mean, own = (
