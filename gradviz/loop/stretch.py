@@ -53,10 +53,9 @@ class Stretch:
         shown: Shown,
     ) -> None:
         self._training = training
-        self._source = source
         self._n_epochs, self._limit = epochs, limit
         self._apart = apart
-        self._epochs = self._all()
+        self._epochs = self._all(source)
         self._thread: int | None = None
         self._is_suspended = False
         self._is_left = False
@@ -148,19 +147,23 @@ class Stretch:
             if guard.requested:  # in the last moment: never swallowed
                 raise KeyboardInterrupt
 
-    def _all(self) -> Generator[None, None, None]:
+    def _all(self, source: Epochs) -> Generator[None, None, None]:
         """All of it, with a yield at each place where nothing needs to be in force."""
         training = self._training
-        first = training.prepare(self._source, self._limit)
-        if training.guard.requested:
-            raise KeyboardInterrupt
-        training.gate = self.gate
-        training.begin(self._n_epochs, first[1])
+        try:
+            first = training.prepare(source, self._limit)
+            if training.guard.requested:
+                raise KeyboardInterrupt
+            training.gate = self.gate
+            training.begin(self._n_epochs, first[1])
+        except BaseException:
+            training.course.let_go()
+            raise
         try:
             self.shown.show()
             try:
                 yield
-                halted = yield from training.epochs(self._source, self._n_epochs, self._limit, first)
+                halted = yield from training.epochs(source, self._n_epochs, self._limit, first)
             except GeneratorExit:
                 if self._is_left:  # and not raised by somebody's handler
                     self._conclude(halted=True)
@@ -170,9 +173,12 @@ class Stretch:
             if self._is_left and isinstance(error, GeneratorExit):
                 raise
             shown = self._broken_off(error)
-            if shown is error:
-                raise
-            raise shown from error
+            try:
+                if shown is error:
+                    raise
+                raise shown from error
+            finally:
+                del shown  # which would hold, by its traceback, this frame that holds it
         finally:
             self._end()
 
@@ -211,6 +217,7 @@ class Stretch:
             drop_gradients([*parameters, *training.step.masters.of_all(parameters)])
             training.history.progress.status = training.state.status
             training.history.end_run()
+            training.course.let_go()
             try:
                 self.shown.end()
             finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import signal
+import weakref
 from functools import partial
 
 import pytest
@@ -13,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gradviz as gv
-from gradviz.errors import DataError, LoopError, UnknownKeywordError
+from gradviz.errors import DataError, LoopError, MetricError, UnknownKeywordError
 
 
 def net() -> nn.Sequential:
@@ -200,3 +202,34 @@ def test_stop_in_a_handler_ends_after_the_iteration():
     assert loop.run(DATA, epochs=3).status == "halted"
     assert (len(loop.history), seen[-1]) == (5, "halted")
     assert loop.stop().run(DATA).status == "completed"  # a stop is for what is under way, not for what comes
+
+
+@pytest.mark.parametrize("how", ["run", "stream", "broken off", "background", "refused"])
+def test_when_it_is_over_the_data_is_the_caller_s_alone(how):
+    """And is not left to the garbage collector, for which a loader with persistent workers ends them too late."""
+
+    def fail(state):
+        raise ValueError
+
+    loop, data = make(net()).validate(DATA), loader()
+    kept = weakref.ref(data)
+    gc.collect()
+    gc.disable()
+    try:
+        if how == "run":
+            loop.run(data, display=None)
+        elif how == "stream":
+            for _ in loop.stream(data, epochs=2):
+                pass
+        elif how == "background":
+            loop.start(data).wait()
+        elif how == "broken off":
+            with contextlib.suppress(ValueError):
+                loop.handle_event("iteration_completed", fail).run(data)
+        else:
+            with contextlib.suppress(MetricError):
+                loop.metric("true_positives").run(data)
+        del data
+        assert kept() is None
+    finally:
+        gc.enable()
