@@ -78,13 +78,7 @@ def check_not_trained(model: nn.Module, what: str, instead: str, *, unless_pause
 
 def _under_way() -> list[tuple[Turns, Stretch]]:
     """Loops that have a turn, with what they do in it."""
-    found = []
-    for loop in _trained:
-        stretch, worker = loop._under_way, loop._worker
-        if stretch is not None and stretch.is_over and worker is not None and not worker.is_here:
-            worker.join()  # it is only putting back what was in force
-        elif stretch is not None:
-            found.append((loop, stretch))
+    found = [(loop, stretch) for loop in _trained if (stretch := loop._in_turn()) is not None]
     return sorted(found, key=lambda each: each[1].since)
 
 
@@ -120,13 +114,18 @@ class Turns:
             self._check_own_turn()
             self._check_others(in_background=False)
 
-    def _check_own_turn(self) -> None:
+    def _in_turn(self) -> Stretch | None:
+        """What it does in its turn; None if it has none, or only had to wait for a thread that puts things back."""
         stretch, worker = self._under_way, self._worker
-        if worker is not None and stretch is not None and stretch.is_over and not worker.is_here:
-            worker.join()  # it is only putting back what was in force
-        elif stretch is not None:
-            where = "in the background" if worker else "already"
-            ends = "loop.stop().wait()" if worker else "loop.stop()"
+        if stretch is not None and stretch.is_over and worker is not None and not worker.is_here:
+            worker.join()
+            return None
+        return stretch
+
+    def _check_own_turn(self) -> None:
+        if self._in_turn() is not None:
+            where = "in the background" if self._worker else "already"
+            ends = "loop.stop().wait()" if self._worker else "loop.stop()"
             raise LoopError(f"This loop trains {where}, and does one thing at a time; {ends} ends that.")
 
     def _check_others(self, in_background: bool) -> None:
