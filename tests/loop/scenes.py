@@ -1,13 +1,8 @@
-"""Runs that are broken off and go on: each scene builds the same loop and the same data anew, also in a new process.
-
-As a program, it resumes checkpoints of scenes, trains on, and writes what came of it.
-"""
+"""Runs that are broken off and go on: each scene builds the same loop and the same data anew, also in a new process."""
 
 from __future__ import annotations
 
-import pickle
 import random
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -295,9 +290,43 @@ def assert_equal(one: Any, other: Any, name: str) -> None:
         assert one == other or one != one, name
 
 
-if __name__ == "__main__":
-    out, *asked = sys.argv[1:]
-    results = []
-    for name, file, epochs in zip(asked[::3], asked[1::3], asked[2::3], strict=True):
-        results.append(outcome(resumed(SCENES[name], Path(file), int(epochs))))
-    Path(out).write_bytes(pickle.dumps(results))
+# In a new process ---------------------------------------------------------------------------------------------------
+
+
+def outcomes(asked: list[tuple[str, Path, int]]) -> list[dict[str, Any]]:
+    """What comes of scenes that are resumed, each from a file for some epochs."""
+    return [outcome(resumed(SCENES[name], file, epochs)) for name, file, epochs in asked]
+
+
+def with_frozen_parts() -> tuple[gv.Loop, nn.Sequential, list[Any]]:
+    """A loop of momentum and weight decay, its model, and one batch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    sgd = partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1)
+    data = [(torch.arange(8.0).reshape(4, 2), torch.ones(4, 1))]
+    return gv.trainer(model, "mean_squared_error", sgd), model, data
+
+
+def resumed_frozen_parts(file: Path) -> dict[str, Any]:
+    """How these stand as they come out of a checkpoint, and after one more iteration."""
+    loop, model, data = with_frozen_parts()
+    return trained_on(loop.resume(file), model, data)
+
+
+def trained_on(loop: gv.Loop, model: nn.Module, data: list[Any]) -> dict[str, Any]:
+    """What is trained and its moments now, and the model before and after one more iteration."""
+    found = {
+        "trained": [name for name, p in model.named_parameters() if p.requires_grad],
+        "moments": dict(leaves({name: dict(of) for name, of in loop.state.step_state.optimizer_state.items()})),
+        "before": dict(leaves(dict(model.state_dict()))),
+    }
+    loop.run(data)
+    return found | {"after": dict(leaves(dict(model.state_dict())))}
+
+
+def write_until_killed(folder: Path, said: Any) -> None:
+    """Write checkpoints all the time, and say after each iteration, through a pipe, that it is over."""
+    loop = gv.trainer(nn.Linear(500, 500), "mean_squared_error", "adam", record=None, if_exists="overwrite")
+    loop.checkpoint(folder, event="iteration_completed", best="loss", keep=2)
+    loop.handle_event("iteration_completed", lambda state: said.send(state.iteration))
+    loop.run([(torch.ones(1, 500), torch.ones(1, 500))] * 10_000, display=None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 import traceback
 from functools import partial
@@ -17,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import gradviz as gv
 from gradviz.errors import DataError, LoopError, ModelError
 from gradviz.loop.settings import ThreadSettings
+from tests.loop.new_process import ended
 
 DATA = [(torch.ones(2, 4), torch.zeros(2, dtype=torch.long))] * 3
 ENDLESS = 10**9
@@ -47,31 +46,6 @@ class Held:
     def __call__(self, state) -> None:
         self.reached.set()
         assert self.go.wait(30)
-
-
-WITH_WORKERS = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-import gradviz as gv
-
-torch.manual_seed(0)
-data = DataLoader(TensorDataset(torch.randn(20, 4), torch.randint(3, (20,))), batch_size=5, shuffle=True, num_workers=2)
-norms = []
-for starts in (False, True):
-    torch.manual_seed(1)
-    loop = gv.trainer(nn.Linear(4, 3), "cross_entropy", "sgd", log=0)
-    loop.start(data, epochs=2).wait() if starts else loop.run(data, epochs=2)
-    norms.append(loop.history.norms)
-print(norms[0].equals(norms[1]), len(norms[1]))
-"""
-
-
-def test_workers_of_a_loader_are_started_from_the_thread_too():
-    # In a process of its own: a worker that is forked from a thread drops what the main thread holds, and of tests that
-    # ran before this is what no program has.
-    said = subprocess.run([sys.executable, "-c", WITH_WORKERS], capture_output=True, text=True, timeout=60, check=True)
-    assert said.stdout.split() == ["True", "8"]
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -326,7 +300,27 @@ def test_the_history_can_be_read_while_it_trains():
         loop.stop().wait()
 
 
-SCRIPT = """
+# Whole programs -----------------------------------------------------------------------------------------------------
+
+
+WITH_WORKERS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import gradviz as gv
+
+torch.manual_seed(0)
+data = DataLoader(TensorDataset(torch.randn(20, 4), torch.randint(3, (20,))), batch_size=5, shuffle=True, num_workers=2)
+norms = []
+for starts in (False, True):
+    torch.manual_seed(1)
+    loop = gv.trainer(nn.Linear(4, 3), "cross_entropy", "sgd", log=0)
+    loop.start(data, epochs=2).wait() if starts else loop.run(data, epochs=2)
+    norms.append(loop.history.norms)
+print(norms[0].equals(norms[1]), len(norms[1]))
+"""
+
+TRAINS_ON = """
 import atexit, threading, torch, gradviz as gv
 model = torch.nn.Linear(4, 3)
 loop = gv.trainer(model, "cross_entropy", "sgd")
@@ -339,25 +333,40 @@ loop.start(data, epochs=10**6)
 assert begun.wait(60)
 """
 
-
-@pytest.mark.parametrize("rest", ["", "loop.pause()", "raise SystemExit(3)", "1 / 0"])
-def test_a_program_that_ends_stops_it_and_keeps_the_last_row(rest):
-    done = subprocess.run([sys.executable, "-c", SCRIPT + rest], capture_output=True, text=True, timeout=120)
-    assert done.returncode == {"raise SystemExit(3)": 3, "1 / 0": 1}.get(rest, 0)
-    halted, last = done.stdout.splitlines()
-    assert halted.startswith("halted ")
-    assert last == "halted True"
-    assert "gradviz" not in done.stderr
-
-
-def test_a_step_that_hangs_does_not_keep_a_program_alive():
-    hangs = """
+HANGS = """
 from gradviz.loop import background
 background.EXIT_S = 0.2
 hanging = threading.Event()
 loop.handle_event("iteration_started", lambda state: hanging.set() or threading.Event().wait())
 assert hanging.wait(60)
 """
-    done = subprocess.run([sys.executable, "-c", SCRIPT + hangs], capture_output=True, text=True, timeout=120)
+
+ENDS = {"": 0, "loop.pause()": 0, "raise SystemExit(3)": 3, "1 / 0": 1}
+PROGRAMS = {end: TRAINS_ON + end for end in ENDS} | {"hangs": TRAINS_ON + HANGS, "workers": WITH_WORKERS}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    return dict(zip(PROGRAMS, ended(PROGRAMS.values(), tmp_path_factory.mktemp("programs")), strict=True))
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_program_that_ends_stops_it_and_keeps_the_last_row(programs, end):
+    done = programs[end]
+    assert done.returncode == ENDS[end]
+    halted, last = done.stdout.splitlines()
+    assert halted.startswith("halted ")
+    assert last == "halted True"
+    assert "gradviz" not in done.stderr
+
+
+def test_a_step_that_hangs_does_not_keep_a_program_alive(programs):
+    done = programs["hangs"]
     assert done.returncode == 0
     assert done.stdout == "training False\n" or done.stdout.startswith("training")
+
+
+def test_workers_of_a_loader_are_started_from_the_thread_too(programs):
+    # In a process of its own: a worker that is forked from a thread drops what the main thread holds, and of tests that
+    # ran before this is what no program has.
+    assert programs["workers"].stdout.split() == ["True", "8"]

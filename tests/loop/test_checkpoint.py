@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import resource
@@ -26,9 +27,9 @@ from gradviz.errors import (
     UnknownKeywordError,
 )
 from gradviz.loop.handlers import checkpoint
-from tests.loop.scenes import loader, net
+from tests.loop.new_process import begun
+from tests.loop.scenes import loader, net, write_until_killed
 
-ROOT = Path(__file__).parents[2]
 BATCH = (torch.ones(4, 2), torch.ones(4, 1))
 
 
@@ -407,24 +408,16 @@ def test_a_file_system_without_links_has_copies(tmp_path, monkeypatch):
     assert names(tmp_path) == ["best.pt", "checkpoint_0_1.pt", "checkpoint_1_1.pt", "last.pt"]
 
 
-WRITER = """if True:
-    import sys, torch, gradviz as gv
-    from torch import nn
-    loop = gv.trainer(nn.Linear(500, 500), "mean_squared_error", "adam", record=None)
-    loop.checkpoint(sys.argv[1], event="iteration_completed", best="loss", keep=2)
-    loop.handle_event("iteration_completed", lambda state: print(state.iteration, flush=True))
-    loop.run([(torch.ones(1, 500), torch.ones(1, 500))] * 10_000, display=None)
-"""
-
-
 def test_a_writer_that_is_killed_leaves_whole_files(tmp_path):
     chance = random.Random(0)
     for _ in range(4):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+        heard, said = multiprocessing.Pipe(duplex=False)
+        writer = begun(write_until_killed, tmp_path, said)
+        said.close()  # the writer's own is the last one, so that its end is heard
         for _ in range(chance.randrange(2, 12)):
-            writer.stdout.readline()
-        writer.send_signal(signal.SIGKILL)
-        writer.communicate()
+            heard.recv()
+        writer.kill()
+        writer.join()
         files = [file for file in (tmp_path / "checkpoints").iterdir() if not file.name.startswith(".")]
         assert {"best.pt", "last.pt"} <= {file.name for file in files}
         for file in files:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-import pickle
 import random
 import shutil
-import subprocess
-import sys
 from functools import cache, partial
 from pathlib import Path
 
@@ -20,22 +17,27 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 import gradviz as gv
 from gradviz.errors import CheckpointError, CheckpointWarning, DataError, LoopError, MetricError
+from tests.loop.new_process import result_of
 from tests.loop.scenes import (
     CHECKPOINTED,
     EPOCHS,
     SCENES,
+    assert_equal,
     assert_same,
     examples,
     loader,
     net,
     outcome,
+    outcomes,
     resumed,
+    resumed_frozen_parts,
     seeded,
     shuffled,
     straight,
+    trained_on,
+    with_frozen_parts,
 )
 
-ROOT = Path(__file__).parents[2]
 BATCH = (torch.ones(4, 2), torch.ones(4, 1))
 
 
@@ -77,13 +79,10 @@ def test_six_epochs_are_three_and_three(runs, name, place):
     assert_same(expected, outcome(resumed(SCENES[name], file, epochs)))
 
 
-def test_six_epochs_are_three_and_three_in_a_new_process(runs, tmp_path):
+def test_six_epochs_are_three_and_three_in_a_new_process(runs):
     names = ["shuffled", "validated", "bfloat16", "frozen", "accumulated"]
-    asked = [(name, *places(runs(name)[1])[place]) for name in names for place in range(2)]
-    out = tmp_path / "out"
-    arguments = [str(part) for one in asked for part in one]
-    subprocess.run([sys.executable, "-m", "tests.loop.scenes", out, *arguments], cwd=ROOT, check=True)
-    for (name, *_), found in zip(asked, pickle.loads(out.read_bytes()), strict=True):
+    asked = [(name, *places(runs(name)[1])[place % 2]) for place, name in enumerate(names)]
+    for (name, *_), found in zip(asked, result_of(outcomes, asked), strict=True):
         assert_same(runs(name)[0], found)
 
 
@@ -166,39 +165,24 @@ def test_what_a_handler_keeps_in_the_step_state_survives(tmp_path):
     assert kept["nest"]["tensors"][1][1] is None
 
 
-FREEZE = """if True:
-    import sys, torch, gradviz as gv
-    from functools import partial
-    from torch import nn
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
-    loop = gv.trainer(model, "mean_squared_error", partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1))
-    data = [(torch.arange(8.0).reshape(4, 2), torch.ones(4, 1))]
-    if sys.argv[1] == "write":
-        loop.run(data)
-        gv.ModelState(model).freeze("0", "1")
-        loop.checkpoint(sys.argv[2]).run(data)
-    else:
-        loop.resume(sys.argv[2] + "/checkpoints/checkpoint_1_1.pt")
-    before = model[0].weight.clone(), model[1].running_mean.clone()
-    moments = loop.state.step_state.optimizer_state
-    print([name for name, p in model.named_parameters() if p.requires_grad])
-    print({name: state["momentum_buffer"].tolist() for name, state in moments.items()})
-    print(before[0].tolist(), before[1].tolist())
-    loop.run(data)
-    assert torch.equal(before[0], model[0].weight) and torch.equal(before[1], model[1].running_mean)
-    print(model[2].weight.tolist())
-"""
-
-
 @pytest.mark.case("L14")
 def test_the_mask_and_the_moments_of_what_is_frozen_come_back_in_a_new_process(tmp_path):
-    found = [
-        subprocess.check_output([sys.executable, "-c", FREEZE, what, str(tmp_path)], text=True, cwd=ROOT)
-        for what in ("write", "read")
-    ]
-    assert found[0] == found[1]
-    assert found[0].startswith("['2.weight', '2.bias']\n{'0.weight': [[")
+    loop, model, data = with_frozen_parts()
+    loop.run(data)
+    gv.ModelState(model).freeze("0", "1")
+    loop.checkpoint(tmp_path).run(data)
+    written = trained_on(loop, model, data)
+    assert written["trained"] == ["2.weight", "2.bias"]
+    assert len(written["moments"]) == 6  # those of what is frozen too
+    read = result_of(resumed_frozen_parts, tmp_path / "checkpoints" / "checkpoint_1_1.pt")
+    assert read["trained"] == written["trained"]
+    for part in ("moments", "before", "after"):
+        assert list(read[part]) == list(written[part])
+        for name, value in written[part].items():
+            assert_equal(value, read[part][name], name)
+    for found in (written, read):
+        changed = {name for name, value in found["before"].items() if not torch.equal(value, found["after"][name])}
+        assert changed == {"['2.weight']", "['2.bias']"}
 
 
 # Random streams that only the user knows -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import nbformat
@@ -18,8 +19,10 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 SETUP = """
 import signal, torch, gradviz as gv
 from torch import nn
+from gradviz.widgets import static_view
 from ipywidgets.widgets.widget import _instances
 
+static_view.draw = globals().setdefault("whole_draw", static_view.draw)  # the notebook before may have spoilt it
 data = [(torch.ones(4, 3), torch.ones(4, 1))] * 10
 
 def make():
@@ -38,14 +41,28 @@ def ctrl_c():
 """
 
 
-def executed(*sources: str) -> nbformat.NotebookNode:
-    """A notebook whose cells ran one after the other, errors and all, with its widgets' state saved."""
-    cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, *sources)]
+def client_of(*sources: str) -> NotebookClient:
+    """What runs a notebook's cells one after the other, errors and all."""
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
-    NotebookClient(notebook, timeout=120, allow_errors=True).execute()
-    assert not notebook.cells[0].outputs
-    return notebook
+    return NotebookClient(notebook, timeout=120, allow_errors=True)
+
+
+@pytest.fixture(scope="module")
+def executed() -> Iterator[Callable[..., nbformat.NotebookNode]]:
+    """Runs a notebook in the kernel of the others, which has everything imported, with its widgets' state saved."""
+    client = client_of()
+
+    def execute(*sources: str) -> nbformat.NotebookNode:
+        client.nb = client_of(SETUP, *sources).nb
+        client.execute(cleanup_kc=False)
+        assert not client.nb.cells[0].outputs
+        return client.nb
+
+    yield execute
+    client.nb = client_of().nb
+    client.execute(cleanup_kc=True)
 
 
 def outputs(cell: nbformat.NotebookNode) -> list[str]:
@@ -71,7 +88,7 @@ def state(notebook: nbformat.NotebookNode) -> dict[str, dict]:
 
 
 @pytest.mark.case("W01")
-def test_however_a_run_ends_its_picture_stays_and_its_error_stands_below():
+def test_however_a_run_ends_its_picture_stays_and_its_error_stands_below(executed):
     notebook = executed(
         "loop = make(); loop.run(data, epochs=2);",
         "halted = make().handle_event('iteration_completed', at(12, lambda: 'halt_loop')); halted.run(data, epochs=2);",
@@ -96,9 +113,8 @@ def test_however_a_run_ends_its_picture_stays_and_its_error_stands_below():
 
 
 @pytest.mark.case("N08")
-def test_a_ctrl_c_while_the_picture_is_drawn_is_neither_lost_nor_does_it_leave_half_a_picture():
+def test_a_ctrl_c_while_the_picture_is_drawn_is_neither_lost_nor_does_it_leave_half_a_picture(executed):
     interrupting = """
-from gradviz.widgets import static_view
 draw = static_view.draw
 def interrupted(*of):
     ctrl_c(); ctrl_c()
@@ -124,7 +140,7 @@ static_view.draw = interrupted
     assert after.outputs[0].text.strip() == "True"
 
 
-def test_live_keeps_the_widget_none_shows_nothing_and_a_users_own_widget_stays():
+def test_live_keeps_the_widget_none_shows_nothing_and_a_users_own_widget_stays(executed):
     notebook = executed(
         "live = make(); live.run(data, display='live');",
         "make().run(data, display=None);",
@@ -140,10 +156,8 @@ def test_live_keeps_the_widget_none_shows_nothing_and_a_users_own_widget_stays()
     assert len(state(notebook)) == 2  # the live one, and the user's own, which the runs shared
 
 
-def test_a_picture_that_fails_is_said_once_and_leaves_the_live_one():
-    broken = (
-        "from gradviz.widgets import static_view\ndef draw(*of): raise MemoryError('no room')\nstatic_view.draw = draw"
-    )
+def test_a_picture_that_fails_is_said_once_and_leaves_the_live_one(executed):
+    broken = "def draw(*of): raise MemoryError('no room')\nstatic_view.draw = draw"
     notebook = executed(broken, "loop = make(); loop.run(data, epochs=2).status")
     cell = notebook.cells[2]
     assert outputs(cell) == ["widget", "stderr", "execute_result"]
@@ -168,7 +182,7 @@ held = Held()
 
 
 @pytest.mark.case("W16")
-def test_a_run_in_the_background_is_shown_under_its_own_cell_while_others_run():
+def test_a_run_in_the_background_is_shown_under_its_own_cell_while_others_run(executed):
     notebook = executed(
         BACKGROUND,
         "mine = make().handle_event('iteration_started', held); mine.start(data, epochs=2);",
@@ -186,7 +200,7 @@ def test_a_run_in_the_background_is_shown_under_its_own_cell_while_others_run():
     assert outputs(after) == ["stdout"]
 
 
-def test_an_error_in_the_background_is_in_the_picture_and_raised_by_wait():
+def test_an_error_in_the_background_is_in_the_picture_and_raised_by_wait(executed):
     notebook = executed(
         "failed = make().handle_event('iteration_completed', at(12, fail)); failed.start(data, epochs=2);",
         "failed.wait()",
@@ -202,7 +216,7 @@ def test_an_error_in_the_background_is_in_the_picture_and_raised_by_wait():
     assert after.outputs[0].text.split() == ["failed"]
 
 
-def test_a_stream_has_one_picture_for_all_its_epochs():
+def test_a_stream_has_one_picture_for_all_its_epochs(executed):
     notebook = executed(
         "loop = make()\nfor state in loop.stream(data, epochs=3):\n    print(state.epoch)",
         "for state in loop.stream(data, epochs=3):\n    break",
@@ -218,14 +232,16 @@ def test_a_stream_has_one_picture_for_all_its_epochs():
 
 
 @pytest.mark.case("W06")
-def test_twenty_runs_leave_one_model_and_a_notebook_that_does_not_grow():
-    count = "print(sum(type(_).__name__ == 'Heatmap' for _ in _instances.values()), len(_instances))"
-    notebook = executed(*["loop = make(); loop.run(data);"] * 20, "pass", *["loop.run(data);"] * 20, count)
+def test_twenty_runs_leave_one_model_and_a_notebook_that_does_not_grow(executed):
+    kinds = "new = [type(_instances[name]).__name__ for name in _instances.keys() - before]"
+    count = f"{kinds}; print(new.count('Heatmap'), len(new))"
+    runs = [*["loop = make(); loop.run(data);"] * 20, "pass", *["loop.run(data);"] * 20]
+    notebook = executed("before = set(_instances)", *runs, count)
     models, registered = map(int, notebook.cells[-1].outputs[0].text.split())
     assert (models, registered) == (1, 2)  # with its layout
     assert len(state(notebook)) == 1
     # The outputs of one cell are replaced by those of its next run; nbclient keeps the state of all widgets there were.
-    size = len(json.dumps(notebook.cells[1].outputs)) + len(json.dumps(notebook.metadata))
+    size = len(json.dumps(notebook.cells[2].outputs)) + len(json.dumps(notebook.metadata))
     print(f"{size:,} bytes")
     assert size < 300_000
 
