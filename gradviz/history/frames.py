@@ -24,21 +24,20 @@ def tidy(rows: Rows, stage: NDArray[np.int8], parameters: Sequence[str], stages:
         "iteration": np.repeat(rows.iteration, width),
         "epoch": np.repeat(rows.epoch, width),
         "attempt": np.repeat(rows.attempt, width),
-        "parameter": _category(np.tile(np.arange(width, dtype=np.int32), n), parameters),
+        "parameter": _category(np.tile(_codes(np.arange(width), width), n), parameters),
         "stage": _category(np.repeat(stage, width), stages),
         "state": _category(rows.planes["state"].astype(np.int8).ravel(), STATES),
     }
-    nonfinite, missing = np.zeros(n * width), None
+    counts = [rows.planes[name] for name in COUNTS]
+    nothing_odd = not any(plane.any() for plane in counts)  # NaN, where nothing was counted, is odd too
     for name in STATISTICS:
-        values = _own(rows.planes[name])
-        if name in COUNTS:
-            missing = np.isnan(values) if missing is None else missing  # all three are counted, or none
-            nonfinite += values
-            columns[name] = _integers(values, missing)
-        else:
-            columns[name] = values
-    assert missing is not None
-    columns["nonfinite"] = _integers(nonfinite, missing)
+        if name not in COUNTS:
+            columns[name] = _own(rows.planes[name])
+    missing = np.zeros(n * width, np.bool_) if nothing_odd else np.isnan(counts[0]).ravel()  # all are counted, or none
+    for name, plane in zip(COUNTS, counts, strict=True):
+        columns[name] = _zeros(n * width) if nothing_odd else _integers(plane.ravel(), missing)
+    nonfinite = _zeros(n * width) if nothing_odd else _integers(np.sum(counts, axis=0).ravel(), missing)
+    columns["nonfinite"] = nonfinite
     return pd.DataFrame(columns, copy=False)
 
 
@@ -90,9 +89,18 @@ def _category(codes: NDArray[Any], names: Sequence[str]) -> Any:
     return pd.Categorical.from_codes(codes, pd.Index(list(names), dtype=object), validate=False)
 
 
+def _codes(places: NDArray[np.int64], n: int) -> NDArray[Any]:
+    """Places among n categories, in the integers that pandas wants for so many: others would be copied."""
+    return places.astype(np.int8 if n < 2**7 else np.int16 if n < 2**15 else np.int32)
+
+
 def _own(plane: NDArray[Any]) -> NDArray[Any]:
-    # A copy, so that what a reader writes into a frame never reaches the history.
-    return plane.flatten()
+    # A view of the history's memory is copied, so that what a reader writes into a frame never reaches it.
+    return plane.reshape(-1) if plane.flags.owndata and plane.flags.c_contiguous else plane.flatten()
+
+
+def _zeros(n: int) -> pd.arrays.IntegerArray:
+    return pd.arrays.IntegerArray(np.zeros(n, np.int64), np.zeros(n, np.bool_))
 
 
 def _integers(values: NDArray[np.float64], missing: NDArray[np.bool_]) -> pd.arrays.IntegerArray:

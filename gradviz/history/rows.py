@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradviz.history.schema import NOT_RECORDED, STATISTICS
+from gradviz.history.schema import COUNTS, NOT_RECORDED, STATISTICS
 from gradviz.history.series import Series
 
 Floats = NDArray[np.float64]
@@ -172,9 +175,17 @@ def gathered(
     parameters: NDArray[np.int64],
 ) -> Rows:
     """Rows of several segments as one; what a segment does not know of a parameter was not recorded."""
+    pieces = list(pieces)
+
+    def planes(piece: tuple[Segment, Places]) -> Mapping[str, NDArray[Any]]:
+        return _widened(*piece, names, parameters)
+
+    # Files are decoded side by side; what is in memory takes no time.
+    in_turn = all(isinstance(segment, Block) for segment, _ in pieces) or len(pieces) < 2
+    read = list(map(planes, pieces)) if in_turn else list(_readers().map(planes, pieces))
     taken = [
-        (segment, segment.iteration[rows], segment.epoch[rows], _widened(segment, names, rows, parameters))
-        for segment, rows in pieces
+        (segment, segment.iteration[rows], segment.epoch[rows], own)
+        for (segment, rows), own in zip(pieces, read, strict=True)
     ]
     blank = _blank(0, names, parameters)
     return Rows(
@@ -184,12 +195,20 @@ def gathered(
             np.array([segment.attempt for segment, *_ in taken], np.int64),
             np.array([len(iteration) for _, iteration, _, _ in taken], np.int64),
         ),
-        {name: _joined([planes[name] for *_, planes in taken], blank[name]) for name in names},
+        {
+            name: (_sparse if name in COUNTS else _joined)([planes[name] for *_, planes in taken], blank[name])
+            for name in names
+        },
     )
 
 
+@functools.cache
+def _readers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="gradviz-reader")
+
+
 def _widened(
-    segment: Segment, names: Sequence[str], rows: Places, parameters: NDArray[np.int64]
+    segment: Segment, rows: Places, names: Sequence[str], parameters: NDArray[np.int64]
 ) -> Mapping[str, NDArray[Any]]:
     n = segment.n_parameters
     if len(parameters) == n and (not n or (parameters[0] == 0 and (np.diff(parameters) == 1).all())):
@@ -208,6 +227,13 @@ def _blank(length: int, names: Sequence[str], parameters: NDArray[np.int64]) -> 
     return {
         name: np.full(shape, NOT_RECORDED, np.uint8) if name == "state" else np.full(shape, np.nan) for name in names
     }
+
+
+def _sparse(arrays: list[NDArray[Any]], empty: NDArray[Any]) -> NDArray[Any]:
+    """One array of counts, which are zero nearly always: then none of its memory is touched."""
+    if any(array.any() for array in arrays):
+        return _joined(arrays, empty)
+    return np.zeros((sum(map(len, arrays)), empty.shape[1]))
 
 
 def _joined(arrays: list[NDArray[Any]], empty: NDArray[Any]) -> NDArray[Any]:

@@ -30,6 +30,8 @@ class Store:
     ----------
     parameters : list of Parameter
         In declaration order; a new list when there are others.
+    names : list of str
+        Of the parameters.
     stages : dict of str to RowStore
         By stage, as far as there are rows.
     metrics : Table
@@ -53,6 +55,7 @@ class Store:
     def __init__(self, memory_limit: int) -> None:
         self._chunk_bytes = memory_limit // 8
         self.parameters: list[Parameter] = []
+        self.names: list[str] = []
         self.stages: dict[str, RowStore] = {}
         self.metrics = Table(METRICS)
         self.tables = {name: Table(schema) for name, schema in TABLES.items()}
@@ -63,11 +66,6 @@ class Store:
         self.version = 0
         self.reload: Callable[[], Callable[[], object] | None] | None = None
         self.lock = threading.RLock()  # a notebook reads while a thread trains
-
-    @property
-    def names(self) -> list[str]:
-        """Of the parameters."""
-        return [parameter["name"] for parameter in self.parameters]
 
     @property
     def all_series(self) -> dict[str, Series[Any, Any]]:
@@ -82,6 +80,7 @@ class Store:
     def declare(self, parameters: Sequence[Parameter]) -> None:
         """Name the parameters; tables have them in this order too."""
         self.parameters = list(parameters)
+        self.names = [parameter["name"] for parameter in parameters]
         for table in self.tables.values():
             if "parameter" in table.vocabulary:
                 table.vocabulary["parameter"].places(self.names)

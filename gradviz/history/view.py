@@ -221,7 +221,8 @@ class View:
         names = self._store.names
         places = np.arange(len(names))
         for chosen in self._selections:
-            places = places[chosen.places([names[place] for place in places])]
+            if chosen.parameters is not None:
+                places = places[chosen.places([names[place] for place in places])]
         return places
 
     def _selected(self, iteration: NDArray[np.int64]) -> NDArray[np.int64] | slice:

@@ -143,7 +143,7 @@ class Keeper:
             self._tell_failure(self._writer.failure)
         if self._unchecked * CHECKS >= self._limit:
             self._unchecked = 0
-            if self._store.nbytes > self._limit:
+            if self._store.nbytes * (CHECKS + 1) > self._limit * CHECKS:  # before the next look it would be over
                 self._relieve()
 
     def _relieve(self) -> None:
@@ -151,7 +151,7 @@ class Keeper:
         if self._writer is None:
             self._spill()
         assert self._writer is not None
-        if self._store.evict(self._limit // 2) > self._limit and self._writer.try_flush():
+        if self._store.evict(self._limit // 2) > self._limit * 3 // 4 and self._writer.try_flush():
             self._store.evict(self._limit // 2)
         self.is_full = self._store.nbytes > 2 * self._limit
 

@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,6 +44,10 @@ MERGE = 8
 
 WHOLE = 500_000
 """A part of so many lines is merged no more."""
+
+
+Taken = tuple[str, Series[Any, Any], Callable[[], pa.Buffer], Callable[[str], Any]]
+"""Where rows go, of which series they are, how they are encoded, and read again."""
 
 
 class Writer:
@@ -117,6 +122,7 @@ class Writer:
             If something cannot be written. What could be is, and the rest stays in memory.
         """
         with self._flushing:
+            columns, seen = self._picture.overview()  # first: rows that are on disk may leave memory
             with self._store.lock:
                 taken = list(self._taken())
                 epochs = [dict(record) for record in self._store.epochs]
@@ -124,12 +130,15 @@ class Writer:
             if epochs != self._epochs:
                 write_epochs(self.folder, epochs)
                 self._epochs = epochs
-            for name, series, encode, made in taken:
-                self._put(name, series, encode(), made)
+            for name, series, encoded, made in self._encoded(taken):
+                self._put(name, series, encoded, made)
             for name, series in self._store.all_series.items():
                 while self._merge(name, series):
                     pass
-            self._draw(ended=ended)
+            # The picture at the end, and now and then, in case there is none.
+            if (seen and seen >= 2 * self._pictured) or (ended and seen != self._pictured):
+                write_overview(self.folder, columns, seen, self._store.attempts.current)
+                self._pictured = seen
             if ended:
                 self._tell(ended=True)
 
@@ -152,7 +161,7 @@ class Writer:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _taken(self) -> Iterator[tuple[str, Series[Any, Any], Callable[[], pa.Buffer], Callable[[str], Any]]]:
+    def _taken(self) -> Iterator[Taken]:
         """What is in memory alone: where it goes, and how it is encoded there and read again."""
         names = self._store.names
         for name, series in self._store.all_series.items():
@@ -169,6 +178,16 @@ class Writer:
                 columns = series.joined([sheet.columns(rows) for sheet, rows in pieces])
                 encode = _later(encode_table, columns, dict(series.schema), series.vocabulary)
                 yield name, series, encode, _later(TablePart, self.folder, table=series)
+
+    def _encoded(self, taken: list[Taken]) -> Iterator[tuple[str, Series[Any, Any], pa.Buffer, Callable[[str], Any]]]:
+        """The same with what is to be written, in order. Two at a time, where rows come faster than one can be made."""
+        if len(taken) < 2:
+            yield from ((name, series, encode(), made) for name, series, encode, made in taken)
+            return
+        with ThreadPoolExecutor(2, thread_name_prefix="gradviz-encoder") as encoders:
+            buffers = encoders.map(lambda each: each[2](), taken)
+            for (name, series, _, made), buffer in zip(taken, buffers, strict=True):
+                yield name, series, buffer, made
 
     def _row_part(self, file: str) -> RowPart:
         return RowPart(self.folder, file)
@@ -211,13 +230,6 @@ class Writer:
         for part in parts:
             self.folder.remove(part.name)
         return True
-
-    def _draw(self, *, ended: bool) -> None:
-        """Keep the picture with the run: at its end, and now and then, in case it has none."""
-        columns, seen = self._picture.overview()
-        if (seen and seen >= 2 * self._pictured) or (ended and seen != self._pictured):
-            write_overview(self.folder, columns, seen, self._store.attempts.current)
-            self._pictured = seen
 
     def _tell(self, *, ended: bool) -> None:
         """Say in `run.json` what the run is of and how it stands, if that has changed."""
