@@ -21,8 +21,10 @@ from gradviz.history.overview import (
 from gradviz.history.rows import Rows, gathered
 from gradviz.history.schema import COUNTS
 from gradviz.history.store import Store
+from gradviz.history.table import Column
 
 _STATE_FLAGS = np.array([0, UNUSED, FROZEN, NOT_OPTIMIZED, NOT_RECORDED], np.uint8)
+_MEASURED = (schema.OK, schema.NOT_OPTIMIZED)
 _FLOAT32 = np.finfo(np.float32)
 AT_ONCE = 4096
 """Iterations that are read at once."""
@@ -57,12 +59,12 @@ class Picture:
             places = np.arange(len(store.parameters))
             iteration = np.array(store.iterations[start:stop], np.int64)
             if not len(iteration):
-                return columns_of(gathered([], _PLANES, places), np.empty(0))
+                return columns_of(gathered([], _PLANES, places), Column(np.empty(0)))
             first, last = int(iteration[0]), int(iteration[-1])
             rows = gathered(store.held("backward", first=first, last=last), _PLANES, places)
             if not np.array_equal(rows.iteration, iteration):
                 rows = _aligned(rows, iteration, places)
-            return columns_of(rows, store.read_metrics(start, stop)["loss"].values)
+            return columns_of(rows, store.read_metrics(start, stop)["loss"])
 
 
 def _aligned(rows: Rows, iteration: NDArray[np.int64], places: NDArray[np.int64]) -> Rows:
@@ -77,10 +79,10 @@ def _aligned(rows: Rows, iteration: NDArray[np.int64], places: NDArray[np.int64]
     return Rows(iteration, iteration, iteration, planes)
 
 
-def columns_of(rows: Rows, loss: NDArray[np.float64]) -> Columns:
+def columns_of(rows: Rows, loss: Column) -> Columns:
     """A column for each row."""
     norms = rows.planes["norm"]
-    values = np.concatenate((norms, loss[:, None]), axis=1)
+    values = np.concatenate((norms, loss.values[:, None]), axis=1)
     with np.errstate(all="ignore"):
         picture = values.astype(np.float32)
     flags = np.zeros(values.shape, np.uint8)
@@ -99,6 +101,20 @@ def columns_of(rows: Rows, loss: NDArray[np.float64]) -> Columns:
         picture[large] = np.copysign(_FLOAT32.max, values[large])
         for name, flag in zip(COUNTS, (NAN, POSINF, NEGINF), strict=True):  # only where a norm is not finite
             flags[:, :-1] |= (rows.planes[name] > 0) * np.uint8(flag)
-        flags[:, -1:] = np.select([np.isnan(loss), loss == np.inf, loss == -np.inf], [NAN, POSINF, NEGINF], 0)[:, None]
+        uncounted = odd[:, :-1] & np.isnan(rows.planes["nan"]) & np.isin(rows.planes["state"], _MEASURED)
+        flags[:, :-1] |= uncounted * _kinds(norms)  # the norm alone is known, and says as much
+        flags[:, -1] = _kinds(loss.values)
+    if loss.missing is not None:
+        flags[loss.missing, -1] = NOT_RECORDED
     first = rows.iteration.astype(np.uint32)
     return Columns(first, first + np.uint32(1), picture, picture, flags)
+
+
+def _kinds(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """The flags of what is not finite."""
+    kinds: NDArray[np.uint8] = np.select(
+        [np.isnan(values), values == np.inf, values == -np.inf],
+        [np.uint8(NAN), np.uint8(POSINF), np.uint8(NEGINF)],
+        np.uint8(0),
+    )
+    return kinds

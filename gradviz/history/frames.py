@@ -74,7 +74,9 @@ def epochs(records: Sequence[Mapping[str, float]]) -> pd.DataFrame:
 def parameters(described: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """One line for each parameter, in declaration order."""
     frame = pd.DataFrame(list(described), columns=["name", "shape", "dtype"])
-    frame["size"] = np.array([np.prod(shape) for shape in frame["shape"]], np.int64)
+    unknown = np.array([shape is None for shape in frame["shape"]], np.bool_)
+    sizes = np.array([0 if shape is None else np.prod(shape) for shape in frame["shape"]], np.int64)
+    frame["size"] = pd.arrays.IntegerArray(sizes, unknown) if unknown.any() else sizes
     return frame.astype({"name": str, "dtype": str}).set_index("name")
 
 

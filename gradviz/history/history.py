@@ -13,15 +13,19 @@ from numpy.typing import NDArray
 
 from gradviz.errors import HistoryError, described, nearest
 from gradviz.history.cells import Picture
+from gradviz.history.first_nonfinite import FirstNonfinite, first_nonfinite
+from gradviz.history.imported import Imported
 from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
 from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
-from gradviz.history.schema import EVENTS, TABLES, Parameter
+from gradviz.history.schema import EVENTS, STATISTICS, TABLES, Parameter
 from gradviz.history.sizes import n_bytes
 from gradviz.history.store import Store
 from gradviz.history.view import View
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from gradviz.history.opened import Opened
 
 Listener = Callable[[bool], None]
@@ -137,6 +141,55 @@ class History(View):
         from gradviz.history.opened import Opened
 
         return Opened(path, skip_damaged=skip_damaged, memory_limit=memory_limit)
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame, *, memory_limit: int | str = "512MB") -> History:
+        """A history made of gradients in a frame, in memory; ``History.from_frame(h.gradients).gradients`` is the same.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Tidy: the columns iteration (whole numbers), parameter (texts) and norm, and any others of `gradients`;
+            such as ``pd.read_parquet("runs/a/gradients")``. Or wide: index iteration, and a column of norms for each
+            parameter. Lines may be in any order.
+        memory_limit : int or str
+            As for `History`.
+
+        Returns
+        -------
+        History
+            What the frame does not have was not recorded, and shapes and dtypes are unknown. Without the column
+            `state`, a NaN counts as the gradient's own, and only ``pd.NA`` as not recorded. There is no loss: it is
+            missing in `metrics`, `loss_scale` is NaN, and `skipped` says nothing.
+
+        Raises
+        ------
+        HistoryError
+            If a column is missing, unknown, or of another type than it should be, or a line is there twice.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"iteration": [1, 0], "parameter": ["weight", "weight"], "norm": [0.5, 0.25]})
+        >>> History.from_frame(frame).norms
+        parameter  weight
+        iteration
+        0            0.25
+        1            0.50
+        """
+        imported = Imported(frame)
+        history = cls(memory_limit=memory_limit)
+        history.declare(imported.parameters)
+        for each in imported:
+            while history._store.attempts.current < each.attempt:
+                history._store.begin_attempt(each.iteration, each.epoch)
+            stages = dict(each.stages)
+            statistics, states = stages.pop("backward", (_NO_STATISTICS, _NO_STATES))
+            history.append(
+                each.iteration, each.epoch, statistics, states, {}, loss_scale=math.nan, stages=stages or None
+            )
+        history.progress.iteration = len(history)
+        return history
 
     # Written by recorders --------------------------------------------------------------------------------------
 
@@ -293,6 +346,31 @@ class History(View):
             self.progress.iteration, self.progress.epoch = iteration, epoch
         self.notify(final=True)
 
+    # Where it went wrong ---------------------------------------------------------------------------------------
+
+    def first_nonfinite(self) -> FirstNonfinite | None:
+        """The first NaN or infinity in the loss or in a gradient as autograd gave it: where it was, and what led there.
+
+        Of several parameters that had one at that iteration it is the one that was declared last: backward comes
+        from the end of the model, and spreads a NaN to all that stands before. That is a guess where a model is not
+        declared in the order of its use; ``history.select(iterations=found.iteration).wide("nonfinite")`` has all. If
+        the loss was not finite either, it was the first.
+
+        Returns
+        -------
+        (iteration, parameter, kind, growth), or None
+            The iteration; the parameter's name, or "loss"; "nan", "posinf" or "neginf", whichever most entries were;
+            and the newest norm of the 12 iterations before divided by their oldest, NaN if unknown.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"body": [1.0, 10.0, 100.0, np.inf], "head": [1.0, 1.0, 1.0, 1.0]})
+        >>> tuple(History.from_frame(frame).first_nonfinite())
+        (3, 'body', 'posinf', 100.0)
+        """
+        return self._reading(lambda: first_nonfinite(self._store, self._picture.overview()[0]))
+
     # Read by widgets -------------------------------------------------------------------------------------------
 
     @property
@@ -322,6 +400,10 @@ class History(View):
             listener = held()
             if listener is not None:
                 listener(final)
+
+
+_NO_STATISTICS, _NO_STATES = np.empty((0, len(STATISTICS))), np.empty(0, np.uint8)
+"""A row without numbers: what a row lacks was not recorded."""
 
 
 def _number(name: str, value: Any) -> float:

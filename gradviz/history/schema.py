@@ -18,10 +18,13 @@ EVENTS = ("frozen", "unfrozen")
 
 
 class Parameter(TypedDict):
-    """How a parameter is described: its name, shape and dtype (as text, ``"float32"``)."""
+    """How a parameter is described: its name, shape and dtype (as text, ``"float32"``).
+
+    Of a history that was made of a frame, the shape is None and the dtype ``"unknown"``.
+    """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     dtype: str
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,6 +22,8 @@ from gradviz.history.table import Columns
 TRIES = 20
 """A run that somebody else writes has its files merged now and then, while a frame is made of them."""
 
+T = TypeVar("T")
+
 _COPIES_ON_WRITE = int(pd.__version__.split(".")[0]) >= 3
 
 
@@ -33,16 +37,16 @@ class View:
         self, store: Store, memory_limit: int, selections: tuple[Selection, ...] = (), attempts: Attempted = "latest"
     ) -> None:
         self._store = store
-        self._memory_limit = memory_limit
+        self.memory_limit = memory_limit
         self._selections = selections
-        self._all_attempts = attempts == "all"
+        self.has_all_attempts = attempts == "all"
         self._frames: dict[str, pd.DataFrame] = {}
         self._frames_of = store.version
 
     def __len__(self) -> int:
         """Number of iterations."""
         with self._store.lock:
-            if not self._selections and not self._all_attempts:
+            if not self._selections and not self.has_all_attempts:
                 return len(self._store.iterations)
             return len(self._metrics()["iteration"].values)
 
@@ -210,8 +214,84 @@ class View:
         chosen = selection(parameters, iterations, every)
         with self._store.lock:
             chosen.places([self._store.names[place] for place in self._places])  # a misspelt name is told now
-        kept: Attempted = "all" if self._all_attempts else "latest"
-        return View(self._store, self._memory_limit, (*self._selections, chosen), attempts or kept)
+        kept: Attempted = "all" if self.has_all_attempts else "latest"
+        return View(self._store, self.memory_limit, (*self._selections, chosen), attempts or kept)
+
+    def in_pieces(self, cell_bytes: int) -> Iterator[View]:
+        """The same run, so many iterations at a time that a frame of so many bytes a cell keeps the memory limit.
+
+        One of no iterations, where there are none.
+        """
+        iterations = np.unique(self._metrics()["iteration"].values)
+        n_stages = max(len(self._store.stages), 1)
+        at_once = max(self.memory_limit // max(cell_bytes * len(self._places) * n_stages, 1), 1)
+        for first in range(0, max(len(iterations), 1), at_once):
+            part = iterations[first : first + at_once]
+            yield self.select(iterations=slice(int(part[0]), int(part[-1]) + 1) if len(part) else ())
+
+    # Elsewhere --------------------------------------------------------------------------------------------------
+
+    def to_csv(self, path: str | os.PathLike[str], *, frame: str | None = None) -> None:
+        """Write the frames as CSV, each into a file of its own; any length, in pieces that fit in memory.
+
+        Numbers read back exactly. A cell is empty where nothing was recorded or there is no such number; NaN and
+        infinities are ``nan``, ``inf`` and ``-inf``. `pandas.read_csv` takes both the empty cell and ``nan`` as NaN,
+        and the column `state` tells them apart; `pyarrow.csv.read_csv` keeps them apart by itself, with
+        ``ConvertOptions(null_values=[""])``. A shape is ``2x3``.
+
+        Parameters
+        ----------
+        path : path
+            Of a folder, which is made if it is not there: ``gradients.csv``, ``metrics.csv``, ``epochs.csv`` ... With
+            `frame`, of the file.
+        frame : str, optional
+            Only this one: "gradients", "metrics", "epochs", "parameters", "events", "dtypes", "histograms",
+            "activations" or "examples".
+
+        Raises
+        ------
+        HistoryError
+            If no frame is called that, or the folder is a file.
+        OSError
+            If it cannot be written; a file that was there before is then as it was.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from gradviz.history.history import History
+        >>> history = History.from_frame(pd.DataFrame({"weight": [0.1, np.inf]}))
+        >>> file = tempfile.mkdtemp() + "/gradients.csv"
+        >>> history.to_csv(file, frame="gradients")
+        >>> pd.read_csv(file)["norm"].tolist()
+        [0.1, inf]
+        """
+        from gradviz.history.as_csv import write_csv
+
+        write_csv(self, path, frame)
+
+    def to_tensorboard(self, folder: str | os.PathLike[str]) -> None:
+        """Write an event file for TensorBoard into a folder.
+
+        Scalars: the loss and metrics under their names, ``gradients/norm/<parameter>``, and ``clipped/...`` and
+        ``update/...`` where these stages were recorded. Histograms, where they were kept:
+        ``gradients/histogram/<parameter>``, of the finite entries. A scalar is float32 there: NaN and infinities are
+        as they are, and finite numbers beyond its ends stand at the end. Where nothing was recorded there is no point.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is not there. Every call writes one more file, so name another folder for another run.
+
+        Raises
+        ------
+        HistoryError
+            If TensorBoard is not installed.
+        OSError
+            If it cannot be written.
+        """
+        from gradviz.history.as_tensorboard import write_events
+
+        write_events(self, folder)
 
     # ------------------------------------------------------------------------------------------------------------
 
@@ -229,7 +309,7 @@ class View:
         """Which rows of these iterations are meant. Every so manieth counts among all that were recorded."""
         if not self._selections:
             return slice(None)
-        if self._all_attempts:
+        if self.has_all_attempts:
             chosen = np.unique(self._store.read_metrics(all_attempts=True)["iteration"].values)
         else:
             chosen = np.array(self._store.iterations, np.int64)
@@ -238,7 +318,7 @@ class View:
         return np.flatnonzero(np.isin(iteration, chosen))
 
     def _pieces(self, stage: str) -> list[tuple[Segment, Places]]:
-        held = self._store.held(stage, all_attempts=self._all_attempts)
+        held = self._store.held(stage, all_attempts=self.has_all_attempts)
         if not self._selections:
             return held
         pieces: list[tuple[Segment, Places]] = []
@@ -251,16 +331,23 @@ class View:
 
     def _frame(self, name: str, build: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         # A reader's own edits must not reach the cache; since pandas 3 a shallow copy is one until somebody writes.
+        def read() -> pd.DataFrame:
+            if self._frames_of != self._store.version:
+                self._frames.clear()
+                self._frames_of = self._store.version
+            if name not in self._frames:
+                self._frames[name] = build()
+            return self._frames[name].copy(deep=not _COPIES_ON_WRITE)
+
+        return self._reading(read)
+
+    def _reading(self, read: Callable[[], T]) -> T:
+        """Read rows, once more where their files were merged meanwhile."""
         store = self._store
         with store.lock:
             for _ in range(TRIES):
-                if self._frames_of != store.version:
-                    self._frames.clear()
-                    self._frames_of = store.version
                 try:
-                    if name not in self._frames:
-                        self._frames[name] = build()
-                    return self._frames[name].copy(deep=not _COPIES_ON_WRITE)
+                    return read()
                 except FileNotFoundError:
                     reload = None if store.reload is None else store.reload()
                     if reload is None:
@@ -268,19 +355,20 @@ class View:
                     reload()
             raise HistoryError("Files of the run go away as fast as they are found. Ask again when it has ended.")
 
-    def _refuse_if_large(self, n_bytes: int, frame: str) -> None:
-        if n_bytes > self._memory_limit:
+    def refuse_if_large(self, n_bytes: int, frame: str, of: str = "history") -> None:
+        """Refuse to make a frame of so many bytes, if that is more than the memory limit."""
+        if n_bytes > self.memory_limit:
             raise HistoryError(
-                f"{frame} would take {in_words(n_bytes)}, and the memory limit is {in_words(self._memory_limit)}. "
-                'Ask for a part of it: history.select(parameters="encoder.*", iterations=slice(0, 1000), every=10)'
-                f'.{frame.removeprefix("history.")}; or let it take more: memory_limit="4GB".'
+                f"{of}.{frame} would take {in_words(n_bytes)}, and the memory limit is {in_words(self.memory_limit)}. "
+                f'Ask for a part of it: {of}.select(parameters="encoder.*", iterations=slice(0, 1000), every=10)'
+                f'.{frame}; or let it take more: memory_limit="4GB".'
             )
 
     def _tidy(self) -> pd.DataFrame:
         places = self._places
         by_stage = {stage: self._pieces(stage) for stage in self._store.stages}
         n_rows = sum(len(segment.iteration[rows]) for pieces in by_stage.values() for segment, rows in pieces)
-        self._refuse_if_large(n_rows * len(places) * frames.TIDY_BYTES, "history.gradients")
+        self.refuse_if_large(n_rows * len(places) * frames.TIDY_BYTES, "gradients")
         read = {stage: gathered(pieces, PLANES, places) for stage, pieces in by_stage.items() if pieces}
         names = [self._store.names[place] for place in places]
         rows, stage = _interleaved(read) if read else (gathered([], PLANES, places), np.empty(0, np.int8))
@@ -289,23 +377,23 @@ class View:
     def _wide(self, statistic: str, stage: str) -> pd.DataFrame:
         places, pieces = self._places, self._pieces(stage)
         n_rows = sum(len(segment.iteration[rows]) for segment, rows in pieces)
-        self._refuse_if_large(n_rows * len(places) * 8, f"history.wide({statistic!r})")
+        self.refuse_if_large(n_rows * len(places) * 8, f"wide({statistic!r})")
         planes = COUNTS if statistic == "nonfinite" else (statistic,)
         rows = gathered(pieces, planes, places)
         plane = np.sum([rows.planes[name] for name in planes], axis=0) if len(planes) > 1 else rows.planes[statistic]
         names = [self._store.names[place] for place in places]
-        index = frames.index(rows.iteration, rows.attempt if self._all_attempts else None)
+        index = frames.index(rows.iteration, rows.attempt if self.has_all_attempts else None)
         return frames.wide(plane, "nan" if statistic == "nonfinite" else statistic, names, index)
 
     def _metrics(self) -> Columns:
-        columns = self._store.read_metrics(all_attempts=self._all_attempts)
+        columns = self._store.read_metrics(all_attempts=self.has_all_attempts)
         rows = self._selected(columns["iteration"].values)
         return {name: column[rows] for name, column in columns.items()}
 
     def _metrics_frame(self) -> pd.DataFrame:
         columns = self._metrics()
-        self._refuse_if_large(9 * len(columns) * len(columns["iteration"].values), "history.metrics")
-        index = frames.index(columns["iteration"].values, columns["attempt"].values if self._all_attempts else None)
+        self.refuse_if_large(9 * len(columns) * len(columns["iteration"].values), "metrics")
+        index = frames.index(columns["iteration"].values, columns["attempt"].values if self.has_all_attempts else None)
         last = ("loss_scale", "skipped")
         order = ["epoch", *[name for name in columns if name not in ("iteration", "attempt", "epoch", *last)], *last]
         frame = frames.table({name: columns[name] for name in order}, self._store.metrics.schema, {})
@@ -316,7 +404,7 @@ class View:
 
     def _table_frame(self, name: str) -> pd.DataFrame:
         table = self._store.tables[name]
-        columns = self._store.read_table(name, all_attempts=self._all_attempts)
+        columns = self._store.read_table(name, all_attempts=self.has_all_attempts)
         if self._selections and "parameter" in table.vocabulary:
             texts, names = table.vocabulary["parameter"].texts, self._store.names
             meant = {names[place] for place in self._places}
@@ -325,7 +413,7 @@ class View:
             columns = {key: column[keep] for key, column in columns.items()}
         rows = self._selected(columns["iteration"].values)
         columns = {key: column[rows] for key, column in columns.items()}
-        if not self._all_attempts:
+        if not self.has_all_attempts:
             del columns["attempt"]
         return frames.table(columns, table.schema, table.vocabulary)
 
