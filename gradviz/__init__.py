@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradviz.grad.checked import checked as checked
     from gradviz.grad.modes import Eval as Eval
     from gradviz.grad.modes import Train as Train
+    from gradviz.history.compare import compare as compare
     from gradviz.history.history import History as History
     from gradviz.loop.evaluator import evaluator as evaluator
     from gradviz.loop.events import State as State
@@ -55,6 +56,7 @@ _HOMES = {
     "Train": "gradviz.grad.modes",
     "check_grad": "gradviz.grad.checked",
     "checked": "gradviz.grad.checked",
+    "compare": "gradviz.history.compare",
     "evaluator": "gradviz.loop.evaluator",
     "heatmap": "gradviz.widgets.heatmap",
     "norm": "gradviz.grad.algebra",

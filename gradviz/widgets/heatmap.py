@@ -8,6 +8,7 @@ from typing import Any
 import anywidget
 import traitlets
 
+from gradviz.history.compare import Comparison
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
 from gradviz.widgets.colours import VIRIDIS
@@ -44,7 +45,7 @@ class Heatmap(anywidget.AnyWidget):
     def _send_columns(self, content: dict[str, Any], buffers: list[bytes]) -> None:
         if self.history.described is not self._described:  # a new list when there are others, and only then
             self._described = self.history.described
-            self._parameters = [dict(parameter, shape=list(parameter["shape"])) for parameter in self._described]
+            self._parameters = [_sent(parameter) for parameter in self._described]
         self.send(content, buffers)
 
     def _on_message(self, _: Any, content: Any, buffers: Any) -> None:
@@ -99,6 +100,11 @@ class Heatmap(anywidget.AnyWidget):
         super().close()
 
 
+def _sent(parameter: Parameter) -> dict[str, Any]:
+    shape = parameter["shape"]
+    return dict(parameter, shape=None if shape is None else list(shape))
+
+
 _open: dict[int, Heatmap] = {}
 """Widgets that are not closed, by the identity of their history (which they keep alive)."""
 
@@ -122,17 +128,20 @@ def _of(history: History) -> Heatmap:
 def heatmap(x: Any) -> Heatmap:
     """The heatmap of a loop or a history: rows are parameters, columns iterations, colour the gradient's norm.
 
-    Asked for again, as when a notebook cell is run again, it is the same widget in one more view.
+    Asked for again, as when a notebook cell is run again, it is the same widget in one more view. Of a comparison of
+    two runs it shows the norm of the second divided by that of the first, as it is then.
 
     Parameters
     ----------
-    x : Loop or History
+    x : Loop, History or Comparison
 
     Raises
     ------
     TypeError
         If `x` has no history.
     """
+    if isinstance(x, Comparison):
+        return Heatmap(x.ratios())
     history = getattr(x, "history", x)
     if not isinstance(history, History):
         raise TypeError(f"heatmap() shows a loop or a history; got a {type(x).__name__}. Write gv.heatmap(loop).")

@@ -58,7 +58,8 @@ export function iterations(start: number, stop: number): string {
   return `iterations ${count(start)}–${count(stop - 1)}`;
 }
 
-export function shape(sizes: readonly number[]): string {
+export function shape(sizes: readonly number[] | null): string {
+  if (!sizes) return "shape unknown";
   return sizes.length ? sizes.map((n) => count(n)).join(" × ") : "scalar";
 }
 

@@ -12,7 +12,7 @@ import { Flag, decodeColumns, decodeEpochs, decodeMetrics } from "./wire";
 export interface Parameter {
   name: string;
   dtype: string;
-  shape: number[];
+  shape: number[] | null;
 }
 
 /** The synced traits. Type, not interface: an AFM model wants an index signature. */

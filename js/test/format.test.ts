@@ -26,6 +26,7 @@ test("times, powers, shapes, dtypes", () => {
   assert.deepEqual([0, 42.4, 61, 3723].map(duration), ["0:00", "0:42", "1:01", "1:02:03"]);
   assert.deepEqual([-8, 0, 12].map(powerOfTen), ["10⁻⁸", "10⁰", "10¹²"]);
   assert.deepEqual([shape([64, 128]), shape([1024]), shape([])], ["64 × 128", "1,024", "scalar"]);
+  assert.equal(shape(null), "shape unknown");
   assert.deepEqual(
     ["float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "complex64", "quint"].map(shortDtype),
     ["f32", "bf16", "f16", "f64", "f8", "c64", "quint"],

@@ -1,0 +1,424 @@
+"""Several runs side by side, by iteration and by the name of a parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gradviz.errors import HistoryError, described, nearest
+from gradviz.history import frames, schema
+from gradviz.history.history import History
+from gradviz.history.names import unwrapped
+from gradviz.history.schema import STATES, STATISTICS, Parameter
+from gradviz.history.selection import selection
+from gradviz.history.view import View
+
+LOOKS = ("number", "zero", "nan", "inf", "-inf", "unused", "frozen", "not recorded", "missing")
+"""What there is of a parameter at an iteration; "missing" where the run has no such iteration."""
+
+_NUMBER, _ZERO, _NAN, _POSINF, _NEGINF, _UNUSED, _FROZEN, _NOT_RECORDED, _MISSING = range(len(LOOKS))
+_LOOK_OF_STATE = {"unused": _UNUSED, "frozen": _FROZEN, "not_recorded": _NOT_RECORDED}
+
+
+def compare(runs: Mapping[str, Any]) -> Comparison:
+    """Runs side by side.
+
+    Parameters
+    ----------
+    runs : dict of str to History, loop or selection
+        At least two, by the names they are to have. The first is the reference that others are divided by.
+
+    Raises
+    ------
+    HistoryError
+        If there are fewer than two, or one is no run.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> a = History.from_frame(pd.DataFrame({"head.weight": [2.0, 4.0], "head.bias": [1.0, 1.0]}))
+    >>> b = History.from_frame(pd.DataFrame({"module.head.weight": [4.0, 2.0], "module.extra": [1.0, 1.0]}))
+    >>> both = compare({"a": a, "b": b})
+    >>> both.ratio()
+    parameter  head.weight
+    iteration
+    0                  2.0
+    1                  0.5
+    >>> both.only
+    {'a': ['head.bias'], 'b': ['extra']}
+    """
+    write = 'gv.compare({"a": history, "b": other})'
+    if not isinstance(runs, Mapping):
+        raise HistoryError(f"compare takes runs by name; got {described(runs)}. Write {write}.")
+    if len(runs) < 2:
+        raise HistoryError(f"compare takes at least two runs, the first as the reference; got {len(runs)}: {write}.")
+    views: dict[str, View] = {}
+    for name, run in runs.items():
+        if not isinstance(name, str) or not name:
+            raise HistoryError(f"A run's name is text; got {name!r}. Write {write}.")
+        view = getattr(run, "history", run)
+        if not isinstance(view, View):
+            raise HistoryError(f"The run {name!r} is {described(run)}, not a history. Write {write}.")
+        if view.has_all_attempts:
+            raise HistoryError(
+                f"The run {name!r} shows all attempts, so that an iteration may be there twice. Compare one of each: "
+                f'history.select(attempts="latest").'
+            )
+        views[name] = view
+    return Comparison(views)
+
+
+class Comparison:
+    """Runs side by side. Made by `compare`; frames are made when they are asked for.
+
+    Runs are aligned by iteration, and parameters by name, without the prefixes that wrappers such as
+    ``DistributedDataParallel`` and ``torch.compile`` put before it. An iteration that only some runs have is kept.
+    """
+
+    def __init__(self, runs: dict[str, View]) -> None:
+        self._runs = runs
+        self._reference = next(iter(runs))
+
+    def __repr__(self) -> str:
+        others = ", ".join(list(self._runs)[1:])
+        alone = "; ".join(f"only in {run}: {', '.join(names)}" for run, names in self.only.items() if names)
+        return f"Comparison of {others} with {self._reference}" + (f" ({alone})" if alone else "")
+
+    # Side by side ---------------------------------------------------------------------------------------------
+
+    @property
+    def norms(self) -> pd.DataFrame:
+        """Wide: the 2-norm of every gradient; index iteration, columns (run, parameter)."""
+        return self.wide("norm")
+
+    def wide(self, statistic: str, *, stage: str = "backward") -> pd.DataFrame:
+        """One statistic, or ``"state"``, of every parameter; index iteration, columns (run, parameter).
+
+        Numbers are missing where a run has no such iteration, and so is the state there. The frame goes through
+        Parquet as it is, as do all frames of a comparison.
+
+        Raises
+        ------
+        HistoryError
+            If no such statistic or stage is kept, or the frame would take more than the memory limit.
+        """
+        parts = {}
+        for (run, view), names in zip(self._runs.items(), self._names, strict=True):
+            parts[run] = view.wide(statistic, stage=stage)
+            parts[run].columns = pd.Index([names[name] for name in parts[run].columns], name="parameter", dtype=object)
+        index = _union([part.index for part in parts.values()])
+        self._refuse_if_large(
+            len(index) * sum(len(part.columns) for part in parts.values()) * 8, f"wide({statistic!r})"
+        )
+        return pd.concat({run: part.reindex(index) for run, part in parts.items()}, axis=1, names=["run", "parameter"])
+
+    @property
+    def gradients(self) -> pd.DataFrame:
+        """Tidy: the lines of every run's `gradients`, one run after the other, with a column `run` (category)."""
+        parts = [view.gradients for view in self._runs.values()]
+        self._refuse_if_large(sum(map(len, parts)) * (frames.TIDY_BYTES + 1), "gradients")
+        known = pd.Index(list(dict.fromkeys(name for names in self._names for name in names.values())), dtype=object)
+        runs = pd.Index(list(self._runs), dtype=object)
+        for place, (part, names) in enumerate(zip(parts, self._names, strict=True)):
+            own = part["parameter"].cat
+            codes = known.get_indexer(own.categories.map(names))
+            part["parameter"] = pd.Categorical.from_codes(codes[own.codes], known)
+            part.insert(0, "run", pd.Series(pd.Categorical.from_codes(np.full(len(part), place), runs)))
+        return pd.concat(parts, ignore_index=True)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Every run's loss and metrics; index iteration, columns (run, metric).
+
+        Where a run has no such iteration, all of them are missing (``pd.NA``); NaN is a value.
+        """
+        return self._joined(lambda view: view.metrics)
+
+    @property
+    def epochs(self) -> pd.DataFrame:
+        """The means of every run's epochs; index epoch, columns (run, metric). Missing as in `metrics`."""
+        return self._joined(lambda view: view.epochs)
+
+    def _joined(self, frame_of: Callable[[View], pd.DataFrame]) -> pd.DataFrame:
+        parts = {run: frame_of(view) for run, view in self._runs.items()}
+        index = _union([part.index for part in parts.values()])
+        return pd.concat({run: _spread(part, index) for run, part in parts.items()}, axis=1, names=["run", "metric"])
+
+    @property
+    def parameters(self) -> pd.DataFrame:
+        """Who has which parameter; index name.
+
+        Columns: `runs`, who has it; `shape` and `dtype` in the first of these; `differs`, in words, where another one
+        has it in another shape or dtype.
+        """
+        held: dict[str, dict[str, Mapping[Any, Any]]] = {}
+        for (run, view), names in zip(self._runs.items(), self._names, strict=True):
+            described = view.parameters.to_dict("index")
+            for name, common in names.items():
+                held.setdefault(common, {})[run] = described[name]
+        lines = [
+            {
+                "name": name,
+                "runs": ", ".join(by_run),
+                "shape": next(iter(by_run.values()))["shape"],
+                "dtype": next(iter(by_run.values()))["dtype"],
+                "differs": "; ".join(_differences(by_run)),
+            }
+            for name, by_run in held.items()
+        ]
+        return pd.DataFrame(lines, columns=["name", "runs", "shape", "dtype", "differs"]).set_index("name")
+
+    @property
+    def only(self) -> dict[str, list[str]]:
+        """By run, the parameters that no other one has."""
+        common = [set(names.values()) for names in self._names]
+        others = [set().union(*(common[:place] + common[place + 1 :])) for place in range(len(common))]
+        return {
+            run: [name for name in names.values() if name not in elsewhere]
+            for run, names, elsewhere in zip(self._runs, self._names, others, strict=True)
+        }
+
+    # One divided by the other -----------------------------------------------------------------------------------
+
+    def ratio(self, statistic: str = "norm", *, run: str | None = None, stage: str = "backward") -> pd.DataFrame:
+        """A run's statistic divided by the reference's; index iteration, columns parameter (those that both have).
+
+        Where it cannot be divided, there is NaN, and `why` says why: a division by zero is neither 1 nor infinite.
+
+        Parameters
+        ----------
+        statistic : str
+            Any that `History.wide` takes, but ``"state"``.
+        run : str, optional
+            Which run, if there are more than two.
+        stage : "backward", "clipped" or "update"
+            When the numbers were taken.
+
+        Raises
+        ------
+        HistoryError
+            If no such statistic, run or stage is kept, or the frame would take more than the memory limit.
+        """
+        pair = self._pair(statistic, run, stage)
+        return pd.DataFrame(pair.ratio, index=pair.index, columns=pair.names)
+
+    def why(self, statistic: str = "norm", *, run: str | None = None, stage: str = "backward") -> pd.DataFrame:
+        """Where `ratio` has a number ("ok"), and why not: ``"zero in a"``, ``"frozen in a, unused in b"``, ...
+
+        The frame is of the same shape, of categories. "zero in a and b" is 0 / 0; "missing" means that a run has no
+        such iteration; "out of range", that no float64 can hold the ratio.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> a = History.from_frame(pd.DataFrame({"weight": [2.0, 0.0, 0.0]}))
+        >>> b = History.from_frame(pd.DataFrame({"weight": [3.0, 0.0]}))
+        >>> compare({"a": a, "b": b}).why()
+        parameter              weight
+        iteration
+        0                          ok
+        1              zero in a and b
+        2          zero in a, missing in b
+        """
+        pair = self._pair(statistic, run, stage)
+        texts = list(dict.fromkeys(pair.words.values()))
+        code_of = np.array([[texts.index(pair.words[a, b]) for b in range(len(LOOKS))] for a in range(len(LOOKS))])
+        codes = code_of[pair.looks, pair.other_looks]
+        codes[pair.is_out_of_range] = len(texts)
+        categories = pd.Index([*texts, "out of range"], dtype=object)
+        columns = {
+            name: pd.Categorical.from_codes(codes[:, place], categories) for place, name in enumerate(pair.names)
+        }
+        return pd.DataFrame(columns, index=pair.index, columns=pair.names)
+
+    def ratios(self, *, run: str | None = None) -> History:
+        """The ratio of the norms as a history, for a picture: its `norms` are `ratio()`.
+
+        A cell without a ratio is frozen or unused where one of the two runs has that, NaN or infinite likewise, and
+        else not recorded.
+        """
+        pair = self._pair("norm", run, "backward")
+        described = self._runs[self._reference].parameters
+        own = {common: name for name, common in self._names[0].items()}
+        history = History(memory_limit=self._runs[self._reference].memory_limit)
+        history.declare(
+            [
+                Parameter(name=name, shape=described["shape"][own[name]], dtype=described["dtype"][own[name]])
+                for name in pair.names
+            ]
+        )
+        looks = np.stack((pair.looks, pair.other_looks))
+        states = np.full(pair.ratio.shape, schema.NOT_RECORDED, np.uint8)
+        states[np.isfinite(pair.ratio)] = schema.OK
+        statistics = np.full((*pair.ratio.shape, len(STATISTICS)), np.nan)
+        statistics[..., STATISTICS.index("norm")] = pair.ratio
+        counts = [STATISTICS.index(name) for name in schema.COUNTS]
+        statistics[np.isfinite(pair.ratio)[..., None] & np.isin(np.arange(len(STATISTICS)), counts)] = 0
+        for kind, look in zip(schema.COUNTS, (_NAN, _POSINF, _NEGINF), strict=True):
+            has = (looks == look).any(axis=0)
+            states[has] = schema.OK
+            statistics[has, STATISTICS.index(kind)] = 1
+        for look, state in ((_UNUSED, schema.UNUSED), (_FROZEN, schema.FROZEN)):
+            has = (looks == look).any(axis=0)
+            states[has] = state
+            statistics[has] = np.nan
+        for place, iteration in enumerate(pair.index):
+            history.append(int(iteration), 0, statistics[place], states[place], {})
+        history.progress.status = "completed"
+        history.progress.message = (
+            f"The gradient norms of {run or list(self._runs)[1]} divided by those of {self._reference}"
+        )
+        history.progress.iteration = len(pair.index)
+        return history
+
+    # Parts of it ------------------------------------------------------------------------------------------------
+
+    def select(self, *, parameters: object = None, iterations: object = None, every: int = 1) -> Comparison:
+        """A part of every run, by the common names and among the iterations of all; see `History.select`."""
+        chosen = selection(parameters, iterations, every)
+        common = list(dict.fromkeys(name for names in self._names for name in names.values()))
+        meant = {common[place] for place in chosen.places(common)}
+        among: list[int] | None = None
+        if iterations is not None or chosen.every > 1:
+            index = _union([view.metrics.index for view in self._runs.values()])
+            among = index.to_numpy()[chosen.rows(index.to_numpy())].tolist()
+        return Comparison(
+            {
+                run: view.select(parameters=[own for own, name in names.items() if name in meant], iterations=among)
+                for (run, view), names in zip(self._runs.items(), self._names, strict=True)
+            }
+        )
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _names(self) -> list[dict[str, str]]:
+        """By run, the common names of its parameters."""
+        return unwrapped([view.parameters.index.tolist() for view in self._runs.values()])
+
+    def _refuse_if_large(self, n_bytes: int, frame: str) -> None:
+        self._runs[self._reference].refuse_if_large(n_bytes, frame, "comparison")
+
+    def _pair(self, statistic: str, run: str | None, stage: str) -> _Pair:
+        if statistic == "state":
+            raise HistoryError('States cannot be divided. Side by side: comparison.wide("state").')
+        others = list(self._runs)[1:]
+        if run is None and len(others) > 1:
+            raise HistoryError(f"Which run is to be divided by {self._reference!r}? Write run={others[0]!r}.")
+        run = others[0] if run is None else run
+        if run not in others:
+            raise HistoryError(f"No run is called {run!r}: {nearest(str(run), others)}")
+        by_run = dict(zip(self._runs, self._names, strict=True))
+        own, other = ({name: mine for mine, name in by_run[each].items()} for each in (self._reference, run))
+        names = [name for name in own if name in other]
+        return _Pair(
+            _part(self._runs[self._reference], [own[name] for name in names]),
+            _part(self._runs[run], [other[name] for name in names]),
+            names=names,
+            statistic=statistic,
+            stage=stage,
+            called=(self._reference, run),
+        )
+
+
+class _Pair:
+    """A statistic of two runs, of the parameters that both have."""
+
+    def __init__(
+        self,
+        reference: Callable[..., pd.DataFrame],
+        other: Callable[..., pd.DataFrame],
+        *,
+        names: list[str],
+        statistic: str,
+        stage: str,
+        called: tuple[str, str],
+    ) -> None:
+        own, others = (wide(statistic, stage=stage) for wide in (reference, other))
+        self.index = _union([own.index, others.index])
+        self.names = pd.Index(names, name="parameter", dtype=object)
+        values, self.looks = _looks(own, reference, self.index, statistic, stage)
+        other_values, self.other_looks = _looks(others, other, self.index, statistic, stage)
+        divides = (self.looks == _NUMBER) & (self.other_looks <= _ZERO)
+        with np.errstate(all="ignore"):
+            ratio = other_values / values
+        lost = divides & ((ratio == 0) != (other_values == 0))
+        self.is_out_of_range = lost | (divides & ~np.isfinite(ratio))
+        self.ratio = np.where(divides & ~self.is_out_of_range, ratio, np.nan)
+        self.words = dict(_words(*called))
+
+
+def _part(view: View, own: list[str]) -> Callable[..., pd.DataFrame]:
+    """Frames of these parameters, in their order."""
+    chosen = view.select(parameters=own)
+    return lambda statistic, *, stage: chosen.wide(statistic, stage=stage)[own]
+
+
+def _looks(
+    frame: pd.DataFrame, wide: Callable[..., pd.DataFrame], index: pd.Index, statistic: str, stage: str
+) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    """Numbers for these iterations, and what they are."""
+    shape = len(index), frame.shape[1]
+    values, looks = np.full(shape, np.nan), np.full(shape, _MISSING, np.uint8)
+    rows = index.get_indexer(frame.index)
+    own = frame.to_numpy(np.float64, na_value=np.nan)
+    seen = np.select([np.isnan(own), own == 0, own == np.inf, own == -np.inf], [_NAN, _ZERO, _POSINF, _NEGINF], _NUMBER)
+    if statistic != "norm":  # a norm that was taken is NaN for entries that are; others may not have been taken
+        finite = wide("nonfinite", stage=stage).to_numpy(np.float64, na_value=np.nan) == 0
+        seen[(seen == _NAN) & finite] = _NOT_RECORDED
+    states = wide("state", stage=stage)
+    for place in range(frame.shape[1]):
+        codes = states.iloc[:, place].cat.codes.to_numpy()
+        for state, look in _LOOK_OF_STATE.items():
+            seen[codes == STATES.index(state), place] = look
+    values[rows], looks[rows] = own, seen
+    return values, looks
+
+
+def _words(reference: str, other: str) -> Iterator[tuple[tuple[int, int], str]]:
+    """What to say of each pair of looks."""
+    for a, look in enumerate(LOOKS):
+        for b, other_look in enumerate(LOOKS):
+            if a == _NUMBER and b <= _ZERO:
+                yield (a, b), "ok"
+            elif a == b:
+                yield (a, b), f"{look} in {reference} and {other}"
+            else:
+                troubles = [f"{look} in {reference}"] * (a != _NUMBER) + [f"{other_look} in {other}"] * (b > _ZERO)
+                yield (a, b), ", ".join(troubles)
+
+
+def _union(indices: list[Any]) -> Any:
+    union = reduce(lambda left, right: left.union(right), indices)
+    return union.rename(indices[0].name)
+
+
+def _spread(frame: pd.DataFrame, index: pd.Index) -> pd.DataFrame:
+    """The same by another index. What a line lacks is missing in a mask: NaN is a value."""
+    rows = frame.index.get_indexer(index)
+    if (rows >= 0).all():
+        return frame.iloc[rows].set_axis(index)
+    masked: dict[str, Any] = {
+        "i": pd.arrays.IntegerArray,
+        "f": pd.arrays.FloatingArray,
+        "b": pd.arrays.BooleanArray,
+    }
+    columns: dict[Any, Any] = {}
+    for name in frame.columns:
+        values: Any = frame[name].array
+        if isinstance(frame[name].dtype, np.dtype):
+            values = masked[frame[name].dtype.kind](values.to_numpy().copy(), np.zeros(len(values), np.bool_))
+        columns[name] = values.take(rows, allow_fill=True)
+    return pd.DataFrame(columns, index=index, columns=frame.columns)
+
+
+def _differences(by_run: Mapping[str, Mapping[Any, Any]]) -> Iterator[str]:
+    for of in ("shape", "dtype"):
+        told = {run: described[of] for run, described in by_run.items()}
+        if len({str(value) for value in told.values()}) > 1:
+            yield f"{of} " + ", ".join(f"{value} in {run}" for run, value in told.items())
