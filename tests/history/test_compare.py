@@ -228,7 +228,7 @@ def test_what_cannot_be_compared_is_refused_with_the_line_to_write(runs: object,
 
 def test_a_frame_that_would_be_too_large_is_refused():
     frame = pd.DataFrame(np.ones((1000, 10)), columns=list("abcdefghij"))
-    history = History.from_frame(frame, memory_limit=700_000)
+    history = History.from_frame(frame, memory_limit=750_000)
     assert len(history.norms) == 1000
     with pytest.raises(HistoryError, match=r"comparison\.select\("):
         _ = gv.compare(dict.fromkeys("abcdefghij", history)).norms
