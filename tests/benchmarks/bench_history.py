@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -179,16 +179,14 @@ def timed(function: Callable[[], object]) -> tuple[float, object]:
     return time.perf_counter() - began, result
 
 
-def measure(iterations: int) -> list[Result]:
+def measure(iterations: int) -> Iterator[Result]:
     """All figures; each part in a process of its own."""
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
-        results = []
+    with tempfile.TemporaryDirectory() as folder:
         for part in PARTS:
             command = [sys.executable, "-m", "tests.benchmarks.bench_history", "--part", part]
             command += ["--folder", str(Path(folder) / "run"), "--iterations", str(iterations)]
             said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-            results += [Result(**each) for each in json.loads(said)]
-    return results
+            yield from (Result(**each) for each in json.loads(said))
 
 
 PARTS: dict[str, Callable[[Path, int], list[Result]]] = {

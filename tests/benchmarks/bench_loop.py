@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -32,6 +32,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.benchmarks import bench_history
 from tests.benchmarks.interleaved import MODELS
 
 ROOT = Path(__file__).parents[2]
@@ -201,12 +202,20 @@ def git(*arguments: str) -> str:
     return said.stdout.strip()
 
 
+def told(iterations: int) -> Iterator[bench_history.Result]:
+    """The figures of the history, each printed as it is there."""
+    for result in bench_history.measure(iterations):
+        print(result.row(), flush=True)
+        yield result
+
+
 def main() -> None:
     """Measure the models that the command line names; print a table, and write everything where it says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=DEFAULT_FILE, metavar="FILE", help="(%(default)s)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="to measure (all)")
-    parser.add_argument("--groups", nargs="+", choices=SECONDS, default=list(SECONDS), help="to measure (all)")
+    groups = [*SECONDS, "history"]
+    parser.add_argument("--groups", nargs="+", choices=groups, default=groups, help="to measure (all)")
     arguments = parser.parse_args()
     if "peers" in arguments.groups and not PEERS_PYTHON.exists():
         parser.error("the environment of the peers is not there: run make bench, or leave them out: --groups ours")
@@ -217,7 +226,7 @@ def main() -> None:
     if quick:
         print("QUICK: few processes and rounds, so take no figure from this table; make bench measures properly")
     print(COLUMNS.format("model", "loop", "asked", "ratio", "spread", "step us"), flush=True)
-    for group in arguments.groups:
+    for group in (group for group in arguments.groups if group in SECONDS):
         for model in (model for model in arguments.models if model in SECONDS[group]):
             processes = measure(model, group, quick=quick)
             report["processes"] += processes
@@ -226,6 +235,12 @@ def main() -> None:
                 print(result.row(), flush=True)
             report["minutes"] = round((time.perf_counter() - began) / 60, 1)
             arguments.json.write_text(json.dumps(report))  # what was measured stays if the next fails
+    if "history" in arguments.groups:
+        print()
+        iterations = bench_history.QUICK_ITERATIONS if quick else bench_history.ITERATIONS
+        report["history"] = [{**asdict(each), "verdict": each.verdict} for each in told(iterations)]
+        report["minutes"] = round((time.perf_counter() - began) / 60, 1)
+        arguments.json.write_text(json.dumps(report))
     print(f"{report['minutes']} minutes; everything is in {arguments.json}")
 
 

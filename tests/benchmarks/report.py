@@ -33,6 +33,7 @@ OTHERS = {
     "wandb.watch": ('`wandb.watch(log="gradients", log_freq=1)`, offline', "histogram of 64 bins, in a file"),
     "TorchLens watch": ("TorchLens `watch(every=1)`", "norm, mean, std, min, max, share of zeros, count"),
 }
+HISTORY = "1,000 parameters × 8 statistics, 100,000 iterations"
 LOOPS = {"bare again": ("plain PyTorch, against itself", "nothing"), **OURS, **OTHERS}
 
 
@@ -50,7 +51,19 @@ def table(report: dict[str, Any]) -> str:
     for loop, (name, recorded) in LOOPS.items():
         cells = [f"{ratio[model, loop]:.3f}" if (model, loop) in ratio else "" for model in MODELS]
         lines.append(f"| {name} | {' | '.join(cells)} | {recorded} |")
-    return "\n".join([*lines, "", *ahead(ratio), circumstances(report), ""])
+    return "\n".join([*lines, "", *ahead(ratio), *history(report), circumstances(report), ""])
+
+
+def history(report: dict[str, Any]) -> list[str]:
+    """What the history can take, if that was measured."""
+    if not report.get("history"):
+        return []
+    lines = [f"| the history: {HISTORY} | asked | measured |", "|---|--:|--:|"]
+    for each in report["history"]:
+        bound = "≥" if each["at_least"] else "≤"
+        asked, measured = (f"{each[key]:,.4g}" for key in ("asked", "measured"))
+        lines.append(f"| {each['what']} | {bound} {asked} {each['unit']} | {measured} {each['unit']} |")
+    return [*lines, ""]
 
 
 def ahead(ratio: dict[tuple[str, str], float]) -> list[str]:
