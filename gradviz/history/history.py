@@ -21,6 +21,7 @@ from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
 from gradviz.history.schema import EVENTS, STATISTICS, TABLES, Parameter
 from gradviz.history.sizes import n_bytes
 from gradviz.history.store import Store
+from gradviz.history.tensors import Kept
 from gradviz.history.view import View
 
 if TYPE_CHECKING:
@@ -305,6 +306,39 @@ class History(View):
             attempt = np.full(len(columns["iteration"]), store.attempts.current, np.int64)
             store.tables[table].extend({**columns, "attempt": attempt})
             store.change()
+
+    def keep_tensor(
+        self,
+        name: str,
+        iteration: int,
+        array: NDArray[Any],
+        *,
+        call: int = 0,
+        example: int | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        """Keep a tensor whole, for `tensors` to find.
+
+        Parameters
+        ----------
+        name : str
+        iteration : int
+        array : numpy array
+            Of any shape, copied. numpy has no bfloat16: such a tensor comes as float32, with its own dtype as text.
+        call : int
+            Which call of that name within the iteration.
+        example : int, optional
+            Index within the batch, if it is of one example alone.
+        dtype : str, optional
+            What it had where it was recorded; numpy's own, if not given.
+        """
+        if not self._keeper.is_writing:
+            self.begin_run()
+        store = self._store
+        with store.lock:
+            kept = Kept(name, iteration, store.attempts.current, call, example, dtype or str(array.dtype))
+            store.tensors.keep(kept, array)
+        self._keeper.appended(array.nbytes)
 
     def add_events(self, iteration: int, event: str, parameters: Iterable[str]) -> None:
         """Write down what happened to parameters: "frozen" or "unfrozen"."""

@@ -16,6 +16,7 @@ from gradviz.history.rows import Places, RowStore, Segment
 from gradviz.history.schema import METRICS, STAGES, TABLES, Parameter
 from gradviz.history.series import Series
 from gradviz.history.table import Columns, Table
+from gradviz.history.tensors import Tensors
 
 
 class Store:
@@ -37,6 +38,8 @@ class Store:
     metrics : Table
         One row for each iteration. An iteration counts as recorded from the moment it has one.
     tables : dict of str to Table
+    tensors : Tensors
+        Those that were kept whole.
     epochs : list of dict
         The means of every epoch.
     epoch_starts : list of int
@@ -58,6 +61,7 @@ class Store:
         self.names: list[str] = []
         self.stages: dict[str, RowStore] = {}
         self.metrics = Table(METRICS)
+        self.tensors = Tensors()
         self.tables = {name: Table(schema) for name, schema in TABLES.items()}
         self.epochs: list[dict[str, float]] = []
         self.epoch_starts: list[int] = []
@@ -74,6 +78,7 @@ class Store:
         return {
             **gradients,
             **{f"{name}/rows": table for name, table in self.tables.items()},
+            "tensors/kept": self.tensors,
             "metrics/rows": self.metrics,
         }
 

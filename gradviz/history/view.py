@@ -18,6 +18,7 @@ from gradviz.history.selection import Attempted, Selection, selection
 from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
 from gradviz.history.table import Columns
+from gradviz.history.tensors import KeptTensor
 
 TRIES = 20
 """A run that somebody else writes has its files merged now and then, while a frame is made of them."""
@@ -163,6 +164,39 @@ class View:
     def examples(self) -> pd.DataFrame:
         """The examples of a batch whose gradients were largest: iteration, name, call, example, example_id, norm."""
         return self._table("examples")
+
+    def tensors(
+        self, name: str, *, iteration: int | None = None, call: int | None = None, example: int | None = None
+    ) -> list[KeptTensor]:
+        """The tensors that were kept whole under a name, as numpy arrays, each with what it is of.
+
+        Parameters
+        ----------
+        name : str
+        iteration, call, example : int, optional
+            Only those of this iteration, this call within it, this example of the batch.
+
+        Returns
+        -------
+        list of KeptTensor
+            Pairs `kept` (name, iteration, attempt, call, example, and the dtype it had) and `array`, in the order in
+            which they were kept; empty if there are none.
+
+        Examples
+        --------
+        >>> from gradviz.history.history import History
+        >>> history = History()
+        >>> history.keep_tensor("head.weight", 3, np.ones((2, 2), np.float32))
+        >>> [(tensor.kept.iteration, tensor.array.shape) for tensor in history.tensors("head.weight")]
+        [(3, (2, 2))]
+        """
+        with self._store.lock:
+            found = self._reading(lambda: self._store.tensors.find(name, iteration, call, example))
+            kept = np.array([(each.kept.iteration, each.kept.attempt) for each in found], np.int64).reshape(-1, 2)
+            holds = self._store.attempts.holds(kept[:, 0], kept[:, 1]) | self.has_all_attempts
+            meant = np.zeros(len(found), np.bool_)
+            meant[self._selected(kept[:, 0])] = True
+        return [each for each, is_held in zip(found, holds & meant, strict=True) if is_held]
 
     # Parts of it ------------------------------------------------------------------------------------------------
 

@@ -203,7 +203,7 @@ def clear(folder: Folder) -> None:
 
 
 def _files(folder: Folder):  # type: ignore[no-untyped-def]
-    for sub in ("gradients", "metrics", *TABLES):
+    for sub in ("gradients", "metrics", "tensors", *TABLES):
         yield from (f"{sub}/{name}" for name in folder.names(sub) if PartName.parse(name) is not None)
     for name in ("epochs.parquet", "overview.safetensors"):
         if folder.exists(name):

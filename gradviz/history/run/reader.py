@@ -14,6 +14,7 @@ from gradviz.history.run.folder import Folder
 from gradviz.history.run.manifest import Manifest
 from gradviz.history.run.names import current
 from gradviz.history.run.parts import RowPart, TablePart
+from gradviz.history.run.tensors import TensorPart
 from gradviz.history.schema import STAGES
 from gradviz.history.store import Store
 from gradviz.history.table import Table
@@ -21,7 +22,7 @@ from gradviz.history.table import Table
 TRIES = 20
 """A writer that merges parts takes away what was listed a moment before; it does so every few seconds at most."""
 
-Part = TypeVar("Part", RowPart, TablePart)
+Part = TypeVar("Part", RowPart, TablePart, TensorPart)
 
 
 class Reader:
@@ -40,7 +41,7 @@ class Reader:
         self.folder = folder
         self._store, self._skips = store, skip_damaged
         self._attempts = Attempts()
-        self._known: dict[str, RowPart | TablePart] = {}
+        self._known: dict[str, RowPart | TablePart | TensorPart] = {}
         self._skipped: set[str] = set()
 
     def read(self, *, only_what_was_there: bool = False) -> Manifest:
@@ -71,6 +72,7 @@ class Reader:
         metrics = self._table_parts("metrics", store.metrics)
         tables = {name: self._table_parts(name, table) for name, table in store.tables.items()}
         stages = {stage: list(self._row_parts(stage)) for stage in STAGES}
+        tensors = list(self._tensor_parts())
         epochs = self._readable(lambda: read_epochs(self.folder), [])
         manifest = Manifest.read(self.folder)
         if manifest.ended != ended:  # its last rows came after the files were listed
@@ -94,6 +96,7 @@ class Reader:
             store.metrics.open(metrics)
             for name, rows in tables.items():
                 store.tables[name].open(rows)
+            store.tensors.open(tensors)
             for stage, parts in stages.items():
                 if parts:
                     store.stage(stage).open(parts)
@@ -129,6 +132,12 @@ class Reader:
             if part is not None:
                 yield part
 
+    def _tensor_parts(self) -> Iterator[TensorPart]:
+        for file in self._files("tensors", "kept"):
+            part = self._part(file, lambda file: TensorPart(self.folder, file))
+            if part is not None:
+                yield part
+
     def _table_parts(self, name: str, table: Table) -> list[TablePart]:
         parts = [
             self._part(file, lambda file: TablePart(self.folder, file, table)) for file in self._files(name, "rows")
@@ -146,7 +155,7 @@ class Reader:
         part = self._known.get(file)
         if part is None:
             part = made(file)
-            if self._readable(lambda: bool(part.footer), False) is False:
+            if self._readable(lambda: len(part), None) is None:  # reads the footer, and no more
                 return None
             self._known[file] = part
         return part  # type: ignore[return-value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -17,39 +17,14 @@ from safetensors import SafetensorError
 from gradviz.errors import HistoryError
 from gradviz.history.run.folder import Folder
 from gradviz.history.run.form import FORMAT, check_format, damaged
+from gradviz.history.tensors import Kept, KeptTensor
 
 _KEY = "gradviz"
 _LONGEST_HEADER = 100_000_000
 """Bytes; the format allows no more."""
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Which value a tensor is.
-
-    Attributes
-    ----------
-    name : str
-        Of the parameter or the intermediate value.
-    iteration, attempt : int
-        When it was recorded.
-    call : int
-        Which call of that name within the iteration.
-    example : int or None
-        Index within the batch; None for the whole batch.
-    dtype : str
-        What it had where it was recorded. numpy has no bfloat16: such a tensor is float32 here.
-    """
-
-    name: str
-    iteration: int
-    attempt: int
-    call: int
-    example: int | None
-    dtype: str
-
-
-def encode_tensors(tensors: Sequence[tuple[Kept, NDArray[Any]]]) -> bytes:
+def encode_tensors(tensors: Sequence[KeptTensor | tuple[Kept, NDArray[Any]]]) -> bytes:
     """A file of these tensors, of any shape.
 
     Examples
@@ -70,6 +45,9 @@ class TensorPart:
 
     def __init__(self, folder: Folder, name: str) -> None:
         self.folder, self.name = folder, name
+
+    def __len__(self) -> int:
+        return len(self.kept)
 
     @cached_property
     def kept(self) -> list[Kept]:
@@ -94,20 +72,23 @@ class TensorPart:
             raise self._damaged(f"its header cannot be read, {error}") from error
 
     def find(
-        self, name: str, iteration: int | None = None, call: int | None = None, example: int | None = None
-    ) -> Iterator[tuple[Kept, NDArray[Any]]]:
-        """The tensors of that name; of one iteration, call or example only, where one is given."""
-        asked = {"iteration": iteration, "call": call, "example": example}
+        self,
+        name: str,
+        iteration: int | None = None,
+        call: int | None = None,
+        example: int | None = None,
+        *,
+        rows: slice = slice(None),
+    ) -> Iterator[KeptTensor]:
+        """The tensors of that name; of one iteration, call or example only, where one is given; in some rows."""
         places = [
-            place
-            for place, kept in enumerate(self.kept)
-            if kept.name == name and all(wanted in (None, getattr(kept, of)) for of, wanted in asked.items())
+            place for place in range(len(self))[rows] if self.kept[place].is_meant(name, iteration, call, example)
         ]
         if not places:
             return
         try:
             arrays = safetensors.numpy.load(self.folder.read(self.name))
-            found = [(self.kept[place], arrays[str(place)]) for place in places]
+            found = [KeptTensor(self.kept[place], arrays[str(place)]) for place in places]
         except (SafetensorError, ValueError, KeyError) as error:
             raise self._damaged(error) from error
         yield from found

@@ -35,9 +35,11 @@ from gradviz.history.run.parts import (
     merge_tables,
     widened,
 )
+from gradviz.history.run.tensors import TensorPart, encode_tensors
 from gradviz.history.series import Series
 from gradviz.history.store import Store
 from gradviz.history.table import Table
+from gradviz.history.tensors import Tensors
 
 MERGE = 8
 """Parts of about the same size are merged when there are so many."""
@@ -178,6 +180,9 @@ class Writer:
                 columns = series.joined([sheet.columns(rows) for sheet, rows in pieces])
                 encode = _later(encode_table, columns, dict(series.schema), series.vocabulary)
                 yield name, series, encode, _later(TablePart, self.folder, table=series)
+            elif isinstance(series, Tensors):
+                tensors = [shelf.tensor for shelf, _ in pieces]
+                yield name, series, _later(encode_tensors, tensors), _later(TensorPart, self.folder)
 
     def _encoded(self, taken: list[Taken]) -> Iterator[tuple[str, Series[Any, Any], pa.Buffer, Callable[[str], Any]]]:
         """The same with what is to be written, in order. Two at a time, where rows come faster than one can be made."""
@@ -198,7 +203,7 @@ class Writer:
         number = self._next.get(name)
         if number is None:
             number = max((_place(part.name).last + 1 for part in series.parts), default=0)
-        part = made(_file(name, number, number))
+        part = made(_file(name, number, number, ".safetensors" if isinstance(series, Tensors) else ".parquet"))
         self.folder.write(part.name, data)
         with self._store.lock:
             series.parts.append(part)
@@ -214,7 +219,7 @@ class Writer:
 
     def _merge(self, name: str, series: Series[Any, Any]) -> bool:
         """Make one part of the last ones, if they are many of one size."""
-        parts = series.parts[-MERGE:]
+        parts = [] if isinstance(series, Tensors) else series.parts[-MERGE:]
         if len(parts) < MERGE or len({_likeness(part) for part in parts}) > 1 or any(map(_is_whole, parts)):
             return False
         file = _file(name, _place(parts[0].name).first, _place(parts[-1].name).last)
@@ -256,9 +261,9 @@ def _later(function: Callable[..., Any], *arguments: Any, **named: Any) -> Calla
     return lambda *more: function(*arguments, *more, **named)
 
 
-def _file(name: str, first: int, last: int) -> str:
+def _file(name: str, first: int, last: int, suffix: str = ".parquet") -> str:
     folder, _, series = name.rpartition("/")
-    return f"{folder}/{PartName(series, first, last)}"
+    return f"{folder}/{PartName(series, first, last, suffix)}"
 
 
 def _place(file: str) -> PartName:

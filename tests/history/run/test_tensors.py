@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as arrays
 
 from gradviz.errors import HistoryError
 from gradviz.history.run.folder import open_folder
-from gradviz.history.run.tensors import Kept, TensorPart, encode_tensors
+from gradviz.history.run.tensors import TensorPart, encode_tensors
+from gradviz.history.tensors import Kept
 
 NAME = "tensors/kept-00000000-00000000.safetensors"
 

@@ -1,0 +1,87 @@
+"""Tensors that were kept whole, each with a note of which it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from gradviz.history.series import Series
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Which value a tensor is.
+
+    Attributes
+    ----------
+    name : str
+        Of the parameter or the intermediate value.
+    iteration, attempt : int
+        When it was recorded.
+    call : int
+        Which call of that name within the iteration.
+    example : int or None
+        Index within the batch; None for the whole batch.
+    dtype : str
+        What it had where it was recorded. numpy has no bfloat16: such a tensor is float32 here.
+    """
+
+    name: str
+    iteration: int
+    attempt: int
+    call: int
+    example: int | None
+    dtype: str
+
+    def is_meant(self, name: str, iteration: int | None, call: int | None, example: int | None) -> bool:
+        """Whether it has this name; and is of one iteration, call or example, where one is given."""
+        asked = ((iteration, self.iteration), (call, self.call), (example, self.example))
+        return name == self.name and all(wanted in (None, own) for wanted, own in asked)
+
+
+class KeptTensor(NamedTuple):
+    """One of them."""
+
+    kept: Kept
+    array: NDArray[Any]
+
+
+class Shelf:
+    """A chunk in memory: one tensor."""
+
+    def __init__(self, tensor: KeptTensor) -> None:
+        self.tensor = tensor
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return self.tensor.array.nbytes
+
+    def find(
+        self, name: str, iteration: int | None, call: int | None, example: int | None, *, rows: slice
+    ) -> Iterator[KeptTensor]:
+        """Itself, if it is meant; all of its one row."""
+        if self.tensor.kept.is_meant(name, iteration, call, example):
+            yield self.tensor
+
+
+class Tensors(Series[Shelf, Any]):
+    """All of a run, in the order they were kept."""
+
+    def keep(self, kept: Kept, array: NDArray[Any]) -> None:
+        """Copy one."""
+        self.chunks.append(Shelf(KeptTensor(kept, array.copy())))
+
+    def find(self, name: str, iteration: int | None, call: int | None, example: int | None) -> list[KeptTensor]:
+        """Those of a name."""
+        return [
+            tensor
+            for segment, rows in self.pieces()
+            for tensor in segment.find(name, iteration, call, example, rows=rows)
+        ]
