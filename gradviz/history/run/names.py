@@ -87,3 +87,15 @@ def current(names: Iterable[str]) -> list[PartName]:
         if not (kept and kept[-1].covers(part)):
             kept.append(part)
     return kept
+
+
+def covered(names: Iterable[str]) -> list[str]:
+    """The parts among some files that `current` leaves out.
+
+    Examples
+    --------
+    >>> covered(["a-00000000-00000000.parquet", "a-00000000-00000001.parquet", "notes.txt"])
+    ['a-00000000-00000000.parquet']
+    """
+    names = {name for name in names if name == str(PartName.parse(name))}
+    return sorted(names - {str(part) for part in current(names)})

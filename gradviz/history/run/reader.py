@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from gradviz.history.attempts import Attempts
 from gradviz.history.run.epochs import read_epochs
 from gradviz.history.run.folder import Folder
 from gradviz.history.run.manifest import Manifest
-from gradviz.history.run.names import current
+from gradviz.history.run.names import PartName, current
 from gradviz.history.run.parts import RowPart, TablePart
 from gradviz.history.run.tensors import TensorPart
 from gradviz.history.schema import STAGES
@@ -23,6 +23,19 @@ TRIES = 20
 """A writer that merges parts takes away what was listed a moment before; it does so every few seconds at most."""
 
 Part = TypeVar("Part", RowPart, TablePart, TensorPart)
+
+
+class _Gap(FileNotFoundError):
+    """Flushes of which there is no part, or more than one."""
+
+    def __init__(self, address: str, folder: str, place: PartName, begins: int) -> None:
+        missing = PartName(place.series, begins, place.first - 1, place.suffix)
+        what = f"{folder}/{missing} is missing" if begins < place.first else f"{folder}/{place} has rows of another"
+        super().__init__(
+            f"{address}: {what}. Put back what was there, or read the rest: "
+            f"gv.History.open({address!r}, skip_damaged=True)."
+        )
+        self.folder = folder
 
 
 class Reader:
@@ -43,6 +56,7 @@ class Reader:
         self._attempts = Attempts()
         self._known: dict[str, RowPart | TablePart | TensorPart] = {}
         self._skipped: set[str] = set()
+        self._gaps: set[str] = set()
 
     def read(self, *, only_what_was_there: bool = False) -> Manifest:
         """Take up what there is by now.
@@ -58,12 +72,17 @@ class Reader:
             If the folder is no run, is of a newer gradviz, or a file in it is damaged.
         """
         before = self._attempts if only_what_was_there else None
-        for _ in range(TRIES - 1):
+        for _ in range(TRIES):
             try:
                 return self._read(before)
-            except FileNotFoundError:  # merged into another since it was listed
-                continue
-        return self._read(before)
+            except FileNotFoundError as error:  # merged into another since it was listed, or as it was
+                missing = error
+        if self._skips and isinstance(missing, _Gap):
+            self._gaps.add(missing.folder)
+            warn(f"Left out: {missing}", RecordingWarning)
+            return self.read(only_what_was_there=only_what_was_there)
+        went = "" if isinstance(missing, _Gap) else f"{self.folder.address}: files go away as fast as they are found, "
+        raise HistoryError(f"{went}{missing}") from missing
 
     def _read(self, before: Attempts | None) -> Manifest:
         store = self._store
@@ -145,8 +164,23 @@ class Reader:
         return [part for part in parts if part is not None]
 
     def _files(self, folder: str, series: str) -> list[str]:
-        places = current(self.folder.names(folder))
-        return [f"{folder}/{place}" for place in places if place.series == series]
+        names = self.folder.names(folder)
+        for _ in range(TRIES):  # a listing may have missed a merged part as well as those that went into it
+            listed, names = names, self.folder.names(folder)
+            if names == listed:
+                break
+        places = [place for place in current(names) if place.series == series]
+        if folder not in self._gaps:
+            self._check_gaps(folder, places)
+        return [f"{folder}/{place}" for place in places]
+
+    def _check_gaps(self, folder: str, places: Sequence[PartName]) -> None:
+        """Each part begins where the one before ended, the first at 0."""
+        begins = 0
+        for place in places:
+            if place.first != begins:
+                raise _Gap(self.folder.address, folder, place, begins)
+            begins = place.last + 1
 
     def _part(self, file: str, made: Callable[[str], Part]) -> Part | None:
         """A part whose footer has been read, once."""

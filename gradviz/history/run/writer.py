@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +24,7 @@ from gradviz.history.rows import PLANES, RowStore, gathered
 from gradviz.history.run.epochs import write_epochs
 from gradviz.history.run.folder import Folder
 from gradviz.history.run.manifest import Began, Manifest
-from gradviz.history.run.names import PartName
+from gradviz.history.run.names import PartName, covered
 from gradviz.history.run.overview import write_overview
 from gradviz.history.run.parts import (
     RowPart,
@@ -89,6 +89,8 @@ class Writer:
         self._epochs: list[dict[str, float]] = []
         self._pictured = 0
         self._next: dict[str, int] = {}
+        self._merging: dict[str, list[Any]] = {}
+        self._surplus: list[str] | None = None
 
     def start(self) -> None:
         """Flush again and again, from now on."""
@@ -132,6 +134,7 @@ class Writer:
             if epochs != self._epochs:
                 write_epochs(self.folder, epochs)
                 self._epochs = epochs
+            self._clear()
             for name, series, encoded, made in self._encoded(taken):
                 self._put(name, series, encoded, made)
             for name, series in self._store.all_series.items():
@@ -218,9 +221,10 @@ class Writer:
                     table.parts[at] = TablePart(self.folder, part.name, table)
 
     def _merge(self, name: str, series: Series[Any, Any]) -> bool:
-        """Make one part of the last ones, if they are many of one size."""
-        parts = [] if isinstance(series, Tensors) else series.parts[-MERGE:]
-        if len(parts) < MERGE or len({_likeness(part) for part in parts}) > 1 or any(map(_is_whole, parts)):
+        """Make one part of several, if there are many of one size."""
+        # One that failed half-way may be there under its name: it comes first, so that no other overlaps it.
+        parts = self._merging.get(name) or ([] if isinstance(series, Tensors) else _many_alike(series.parts))
+        if not parts:
             return False
         file = _file(name, _place(parts[0].name).first, _place(parts[-1].name).last)
         merged: RowPart | TablePart
@@ -229,12 +233,23 @@ class Writer:
             data = merge_tables(parts)
         else:
             merged, data = self._row_part(file), merge_rows(parts)
+        self._merging[name] = parts
         self.folder.write(file, data)
         with self._store.lock:
             series.merge(merged, parts)
-        for part in parts:
-            self.folder.remove(part.name)
+        del self._merging[name]
+        self._surplus = [part.name for part in parts]
+        self._clear()
         return True
+
+    def _clear(self) -> None:
+        """Remove what a merged part holds too, also of a writer that died: plain readers would read it twice."""
+        if self._surplus is None:
+            folders = {name.rpartition("/")[0] for name in self._store.all_series}
+            self._surplus = [f"{folder}/{file}" for folder in folders for file in covered(self.folder.names(folder))]
+        while self._surplus:
+            self.folder.remove(self._surplus[-1])
+            self._surplus.pop()
 
     def _tell(self, *, ended: bool) -> None:
         """Say in `run.json` what the run is of and how it stands, if that has changed."""
@@ -270,6 +285,19 @@ def _place(file: str) -> PartName:
     place = PartName.parse(file.rpartition("/")[2])
     assert place is not None, "it was named by _file"
     return place
+
+
+def _many_alike(parts: Sequence[Any]) -> list[Any]:
+    """The first parts side by side that are to be one: so many of one size, none of them whole."""
+    alike: list[Any] = []
+    for part in parts:
+        if _is_whole(part) or (alike and _likeness(part) != _likeness(alike[-1])):
+            alike = []
+        if not _is_whole(part):
+            alike.append(part)
+        if len(alike) == MERGE:
+            return alike
+    return []
 
 
 def _likeness(part: RowPart | TablePart) -> tuple[int, ...]:
