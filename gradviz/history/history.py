@@ -280,7 +280,7 @@ class History(View):
             store.metrics.append(row | values)
             store.iterations.append(iteration)
             store.change()
-        keeper.appended(statistics.nbytes)
+        keeper.appended(statistics.nbytes + 8 * len(row | values))
         self.notify()
 
     def add_rows(self, table: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
@@ -306,6 +306,7 @@ class History(View):
             attempt = np.full(len(columns["iteration"]), store.attempts.current, np.int64)
             store.tables[table].extend({**columns, "attempt": attempt})
             store.change()
+        self._keeper.appended(8 * len(attempt) * (len(columns) + 1))
 
     def keep_tensor(
         self,

@@ -95,8 +95,8 @@ class Opened(History):
         progress.iteration = len(self)
         progress.epoch = told.get("epoch") or max(len(self.epoch_starts) - 1, 0)
         last: pd.DataFrame = self.select(iterations=slice(-1, None)).metrics
-        if len(last):
-            progress.loss = float(last["loss"].iloc[0])
+        for loss in last["loss"].astype("float64"):  # NaN where it was not taken
+            progress.loss = loss
 
 
 def _follow(look: Callable[[], Callable[[], bool] | None], closed: threading.Event, every_s: float) -> None:

@@ -85,8 +85,8 @@ class Series(Generic[C, P]):
         self.parts[at : at + len(of)] = [merged]
 
     def evict(self) -> int:
-        """Let go of the oldest chunk, if all of it is on disk and rows go into another by now; the bytes freed."""
-        if len(self.chunks) < 2 or self.evicted + len(self.chunks[0]) > self.stored:
+        """Let go of the oldest chunk, if all of it is on disk; the bytes freed. The next row begins another."""
+        if not self.chunks or self.evicted + len(self.chunks[0]) > self.stored:
             return 0
         oldest = self.chunks.pop(0)
         self.evicted += len(oldest)

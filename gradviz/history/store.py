@@ -94,9 +94,8 @@ class Store:
     def stage(self, name: str) -> RowStore:
         """The rows of a stage, made when they are first asked for."""
         if name not in self.stages:
-            self.stages = {
-                stage: self.stages.get(stage) or RowStore() for stage in STAGES if stage in {*self.stages, name}
-            }
+            kept = {**self.stages, name: RowStore(self._chunk_bytes)}
+            self.stages = {stage: kept[stage] for stage in STAGES if stage in kept}
         return self.stages[name]
 
     @property

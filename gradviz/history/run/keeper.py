@@ -117,7 +117,7 @@ class Keeper:
         exists = folder.exists(MANIFEST)
         if exists and not resumes and self._if_exists == "error":
             raise HistoryError(_in_the_way(folder))
-        if exists and self._if_exists == "overwrite" and not resumes:
+        if self._if_exists == "overwrite" and not resumes:
             clear(folder)
             exists = False
         if not exists and (left := next(_files(folder), None)) is not None:
@@ -149,9 +149,14 @@ class Keeper:
     def _relieve(self) -> None:
         """Let go of what is on disk; put it there first."""
         if self._writer is None:
-            self._spill()
-        assert self._writer is not None
-        if self._store.evict(self._limit // 2) > self._limit * 3 // 4 and self._writer.try_flush():
+            if self._folder is not None:  # its run has not begun
+                return
+            try:
+                self._spill()
+            except (OSError, HistoryError) as error:
+                self._tell_failure(error)
+        writer = self._writer
+        if writer is not None and self._store.evict(self._limit // 2) > self._limit * 3 // 4 and writer.try_flush():
             self._store.evict(self._limit // 2)
         self.is_full = self._store.nbytes > 2 * self._limit
 
@@ -171,9 +176,9 @@ class Keeper:
     def _tell_failure(self, failure: Exception) -> None:
         if not self._has_told:
             self._has_told = True
-            assert self._writer is not None
+            where = "a temporary folder" if self._writer is None else self._writer.folder.address
             warn(
-                f"The history cannot be written to {self._writer.folder.address}: {type(failure).__name__}, {failure}. "
+                f"The history cannot be written to {where}: {type(failure).__name__}, {failure}. "
                 "Training goes on, and rows stay in memory until it can be. Said once.",
                 RecordingWarning,
             )

@@ -1,0 +1,340 @@
+"""A run is kept within its memory and in its folder, whatever the disk does; nothing of others is touched."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import re
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gradviz as gv
+from gradviz.errors import HistoryError, RecordingWarning
+from gradviz.history.run.local import LocalFolder
+from gradviz.history.schema import STATISTICS
+
+N = 40
+"""Parameters of these runs: 2.6 kB an iteration."""
+
+
+def row(i: int, n: int = N) -> tuple[np.ndarray, np.ndarray]:
+    """Every number tells whose it is."""
+    table = 1000.0 * i + np.arange(n)[:, None] + np.arange(8) / 8
+    table[:, 5:] = i % 3
+    return table, np.zeros(n, np.uint8)
+
+
+def begun(n: int = N, **options) -> gv.History:
+    history = gv.History(**options)
+    history.declare([{"name": f"layer.{k}", "shape": (2,), "dtype": "float32"} for k in range(n)])
+    return history
+
+
+def record(history: gv.History, iterations: range, n: int = N) -> gv.History:
+    for i in iterations:
+        history.append(i, i // 100, *row(i, n), {"loss": float(i)})
+    return history
+
+
+def assert_holds(history: gv.History, length: int) -> None:
+    """All of it, read in pieces that a small limit allows."""
+    assert len(history) == length
+    for begin in range(0, length, 97):
+        part = history.select(iterations=slice(begin, begin + 97), parameters=["layer.0", "layer.7"])
+        expected = np.array([row(i)[0][[0, 7], 0] for i in range(begin, min(begin + 97, length))])
+        np.testing.assert_array_equal(part.norms, expected)
+        assert part.metrics["loss"].tolist() == [norm / 1000 for norm in expected[:, 0]]
+    assert history.select(iterations=length - 1).gradients["max_abs"].tolist() == row(length - 1)[0][:, 3].tolist()
+
+
+def files(folder: Path) -> list[Path]:
+    return [file for file in folder.rglob("*") if file.is_file() and file.name != ".lock"]
+
+
+# Memory -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.case("H04")
+@pytest.mark.parametrize("flushes", ["by itself", "each 50 rows"])
+def test_many_small_appends_cost_the_same_and_leave_few_files_and_little_memory(tmp_path, monkeypatch, flushes):
+    written = [0]
+
+    def counted(self, name, data, plain=LocalFolder.write):
+        written[0] += len(memoryview(data))
+        plain(self, name, data)
+
+    monkeypatch.setattr(LocalFolder, "write", counted)
+    limit, n, total = 200_000, 3, 20_000
+    history = begun(n, save_to=tmp_path / "a", memory_limit=limit)
+    most, half = 0, 0
+    for i in range(total):
+        history.append(i, i // 100, *row(i, n), {"loss": float(i)})
+        if i == total // 2:
+            half = written[0]
+        if flushes == "each 50 rows" and i % 50 == 49:
+            history.flush()
+        if i % 500 == 0:
+            most = max(most, history._store.nbytes)
+    history.end_run()
+    assert most < 2 * limit, "Rows in memory are bounded."
+    left = files(tmp_path / "a")
+    assert len(left) < 60, "Parts are merged."
+    on_disk = sum(file.stat().st_size for file in left)
+    assert on_disk < total * (n * 8 * 8 + 50)
+    assert written[0] < 2.5 * half + 100_000, "The second half costs what the first one did."
+    opened = gv.History.open(tmp_path / "a", memory_limit="1GB")
+    assert opened.norms["layer.2"].tolist() == [1000.0 * i + 2 for i in range(total)]
+    assert opened.metrics["loss"].tolist() == list(range(total))
+
+
+def test_a_run_longer_than_memory_is_read_back_whole_and_its_temporary_folder_is_said_once_and_goes(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    limit, length = 300_000, 1500  # 4 MB of rows
+    history = begun(memory_limit=limit)
+    taken = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RecordingWarning)
+        for i in range(length):
+            record(history, range(i, i + 1))
+            taken.append(history._store.nbytes)
+    assert len(told) == 1
+    (folder,) = tmp_path.iterdir()
+    assert str(folder) in str(told[0].message)
+    assert 'save_to="runs/a"' in str(told[0].message)
+    assert max(taken) < 1.25 * limit
+    assert_holds(history, length)
+    columns, seen = history.overview()
+    assert seen == length
+    assert columns.maximum[:, 3].tolist() == [1000 * i + 3 for i in range(length)]
+    del history
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("metrics", [1, 300])
+def test_one_row_may_be_larger_than_what_memory_may_take(tmp_path, metrics):
+    history = begun(save_to=tmp_path / "a", memory_limit=2000)
+    for i in range(30):
+        history.append(i, 0, *row(i), {f"m{k}": float(i) for k in range(metrics)})
+    assert history._store.nbytes < 3 * 2600 + 9 * 16 * metrics
+    history.end_run()
+    opened = gv.History.open(tmp_path / "a")
+    assert opened.norms["layer.7"].tolist() == [1000 * i + 7 for i in range(30)]
+    assert opened.metrics["m0"].tolist() == list(range(30))
+    assert set(opened.wide("state").stack()) == {"ok"}
+
+
+def test_tables_and_metrics_alone_are_kept_within_memory_too(tmp_path):
+    limit = 100_000
+    history, most = begun(save_to=tmp_path / "a", memory_limit=limit), 0
+    none = np.empty((0, len(STATISTICS))), np.empty(0, np.uint8)
+    for i in range(10_000):
+        history.append(i, 0, *none, {"loss": float(i)})
+        if i % 10 == 0:
+            history.add_events(i, "frozen", ["layer.1"])
+            most = max(most, history._store.nbytes)
+    assert most < 1.5 * limit
+    history.end_run()
+    opened = gv.History.open(tmp_path / "a")
+    assert opened.metrics["loss"].tolist() == list(range(10_000))
+    assert len(opened.events) == 1000
+
+
+def test_a_frame_that_is_too_large_is_refused_with_a_line_that_works(tmp_path):
+    history = record(begun(save_to=tmp_path / "a", memory_limit="14 kB"), range(400))
+    for frame in ("gradients", "norms", "metrics"):
+        with pytest.raises(HistoryError, match=r"the memory limit is 14\.0 kB") as refused:
+            getattr(history, frame)
+        line = re.search(r"history\.select\(.*?\)\.[a-z]+(\('[a-z]+'\))?", str(refused.value)).group()
+        small = eval(line.replace("encoder.*", "layer.3"), {"history": history})
+        assert len(small) == 40
+        assert set(small.get("loss", range(0, 400, 10))) == set(range(0, 400, 10))
+    history.end_run()
+
+
+def test_where_there_is_no_place_for_a_temporary_folder_training_goes_on(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    history = begun(memory_limit=50_000)
+    with pytest.warns(RecordingWarning, match="a temporary folder") as told:
+        record(history, range(100))
+    assert len(told) == 1
+    assert history.metrics["loss"].tolist() == list(range(100))
+    states = history.wide("state")["layer.0"].tolist()
+    kept = states.index("not_recorded")
+    assert 19 < kept < 100
+    assert states == ["ok"] * kept + ["not_recorded"] * (100 - kept), "What has no place is not said to be recorded."
+
+
+# A disk that fails ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.case("H05")
+@pytest.mark.parametrize("failing", [errno.ENOSPC, errno.EIO])
+def test_while_the_disk_fails_rows_stay_in_memory_and_are_written_once_when_it_works_again(
+    tmp_path, monkeypatch, failing
+):
+    folder = tmp_path / "a"
+    history = record(begun(save_to=folder, flush_interval_s=0.01), range(20))
+    history.flush()
+
+    def fails(_):
+        raise OSError(failing, os.strerror(failing))
+
+    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RecordingWarning)
+        patch.setattr(os, "fsync", fails)
+        for i in range(20, 60, 2):
+            record(history, range(i, i + 2))
+            history.flush()
+    assert len(told) == 1
+    assert str(folder) in str(told[0].message)
+    assert os.strerror(failing) in str(told[0].message)
+    assert gv.History.open(folder).norms["layer.0"].tolist() == [1000 * i for i in range(20)]
+    record(history, range(60, 70))
+    history.end_run()
+    opened = gv.History.open(folder)
+    for each in (history, opened):
+        assert each.norms["layer.0"].tolist() == [1000 * i for i in range(70)]
+        assert each.metrics.index.tolist() == list(range(70))
+    assert opened.progress.status == history.progress.status
+
+
+def test_a_disk_that_fails_to_the_end_is_told_and_another_history_may_write_there(tmp_path, monkeypatch):
+    history = record(begun(save_to=tmp_path / "a", flush_interval_s=60), range(5))
+    history.flush()
+    record(history, range(5, 9))
+
+    def fails(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.warns(RecordingWarning, match="No space left"):
+            history.end_run()
+    assert history.norms["layer.0"].tolist() == [1000 * i for i in range(9)]
+    assert len(gv.History.open(tmp_path / "a")) == 5
+    history.begin_run()  # what was left is written now
+    history.end_run()
+    assert len(gv.History.open(tmp_path / "a")) == 9
+
+
+# What is in the way -------------------------------------------------------------------------------------------------
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files(folder)}
+
+
+def test_an_existing_run_is_refused_told_of_and_left_as_it_is(tmp_path):
+    folder = tmp_path / "a"
+    record(begun(save_to=folder), range(5)).end_run()
+    before = contents(folder)
+    with pytest.raises(HistoryError) as error:
+        begun(save_to=folder).begin_run()
+    said = str(error.value)
+    assert f"{folder} holds a run of {N} parameters" in said
+    for way_out in ('if_exists="resume"', 'if_exists="overwrite"', "loop.resume(", "save_to="):
+        assert way_out in said
+    assert contents(folder) == before
+    begun(save_to=tmp_path / "b").end_run()  # and nobody is locked out
+
+
+def test_resume_goes_on_with_it(tmp_path):
+    folder = tmp_path / "a"
+    record(begun(save_to=folder), range(5)).end_run()
+    history = begun(save_to=folder, if_exists="resume")
+    history.begin_attempt(3, 0)
+    history.begin_run()
+    assert history.norms["layer.0"].tolist() == [0, 1000, 2000]
+    for i in range(3, 6):
+        history.append(i, 0, -row(i)[0], row(i)[1], {"loss": float(-i)})
+    history.end_run()
+    opened = gv.History.open(folder)
+    for each in (history, opened):
+        assert each.norms["layer.0"].tolist() == [0, 1000, 2000, -3000, -4000, -5000]
+        everything = each.select(attempts="all").norms["layer.0"]
+        assert everything.loc[0].tolist() == [0, 1000, 2000, 3000, 4000]
+        assert everything.loc[1].tolist() == [-3000, -4000, -5000]
+
+
+def test_overwrite_replaces_it_and_leaves_what_is_not_a_run_s(tmp_path):
+    folder = tmp_path / "a"
+    record(begun(save_to=folder), range(500)).end_run()
+    (folder / "notes.txt").write_text("mine")
+    (folder / "gradients" / "mine.parquet").write_text("mine")
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "last.pt").write_text("a checkpoint")
+    record(begun(3, save_to=folder, if_exists="overwrite"), range(2), 3).end_run()
+    assert (folder / "notes.txt").read_text() == (folder / "gradients" / "mine.parquet").read_text() == "mine"
+    assert (folder / "checkpoints" / "last.pt").exists()
+    assert gv.History.open(folder).norms.shape == (2, 3)
+
+
+def test_a_run_that_cannot_be_read_is_in_the_way_too(tmp_path):
+    folder = tmp_path / "a"
+    record(begun(save_to=folder), range(5)).end_run()
+    told = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(told | {"format": 2}))
+    with pytest.raises(HistoryError, match=r"cannot be read .*format 2"):
+        begun(save_to=folder).begin_run()
+    with pytest.raises(HistoryError, match=r"format 2.*Upgrade"):
+        begun(save_to=folder, if_exists="resume").begin_run()
+    (folder / "run.json").unlink()
+    before = contents(folder)
+    for way in ("error", "resume"):
+        with pytest.raises(HistoryError, match=r'has no run.json, but files of a run.*if_exists="overwrite"'):
+            begun(save_to=folder, if_exists=way).begin_run()
+    assert contents(folder) == before
+    record(begun(save_to=folder, if_exists="overwrite"), range(2)).end_run()
+    assert len(gv.History.open(folder)) == 2
+
+
+def test_two_histories_do_not_write_into_one_folder(tmp_path):
+    folder = tmp_path / "a"
+    first = record(begun(save_to=folder), range(5))
+    for way in ("error", "resume", "overwrite"):
+        with pytest.raises(HistoryError, match="is being written by another process, or by another loop"):
+            begun(save_to=folder, if_exists=way).begin_run()
+    record(first, range(5, 8)).end_run()
+    assert len(gv.History.open(folder)) == 8
+
+
+def test_a_run_that_was_overwritten_meanwhile_is_not_written_into(tmp_path):
+    folder = tmp_path / "a"
+    first = record(begun(save_to=folder), range(5))
+    first.end_run()
+    second = record(begun(save_to=folder, if_exists="overwrite"), range(3))
+    second.end_run()
+    with pytest.raises(HistoryError, match="no longer holds the run of this history"):
+        first.begin_run()
+    assert len(first.norms) == 5
+    assert len(gv.History.open(folder)) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_only_be_read_is_refused_before_anything_is_recorded(tmp_path):
+    (tmp_path / "a").mkdir(mode=0o555)
+    with pytest.raises(HistoryError, match="cannot be written"):
+        begun(save_to=tmp_path / "a").begin_run()
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path):
+    (tmp_path / "a").write_text("mine")
+    with pytest.raises(HistoryError, match=re.escape(f"{tmp_path / 'a'} cannot be written")):
+        begun(save_to=tmp_path / "a").begin_run()
+    assert (tmp_path / "a").read_text() == "mine"
+
+
+def test_no_warning_comes_from_a_run_that_goes_well(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        record(begun(save_to=tmp_path / "a", memory_limit="100 kB"), range(200)).end_run()
+        assert_holds(gv.History.open(tmp_path / "a"), 200)
