@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
 import weakref
@@ -65,9 +66,9 @@ class Opened(History):
         """
         if self._follower is None or not self._follower.is_alive():
             self._closed.clear()
-            self._follower = threading.Thread(
-                target=_follow, args=(weakref.WeakMethod(self._look), self._closed, every_s), daemon=True
-            )
+            # In the caller's context: a bare thread cannot send to the browser with some versions of ipykernel.
+            run, look = contextvars.copy_context().run, weakref.WeakMethod(self._look)
+            self._follower = threading.Thread(target=run, args=(_follow, look, self._closed, every_s), daemon=True)
             self._follower.start()
         return self
 
