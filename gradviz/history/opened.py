@@ -20,6 +20,9 @@ from gradviz.history.run.overview import read_overview
 from gradviz.history.run.reader import Reader
 
 
+_NO_METRICS = ("epoch", "iterations", "nonfinite")
+
+
 class Opened(History):
     """What `History.open` gives: the frames of a history, of what its folder holds."""
 
@@ -95,6 +98,8 @@ class Opened(History):
         progress.message = told.get("message")
         progress.iteration = len(self)
         progress.epoch = told.get("epoch") or max(len(self.epoch_starts) - 1, 0)
+        means = self._store.epochs[-1] if self._store.epochs else {}
+        progress.metrics = {name: value for name, value in means.items() if name not in _NO_METRICS}
         last: pd.DataFrame = self.select(iterations=slice(-1, None)).metrics
         for loss in last["loss"].astype("float64"):  # NaN where it was not taken
             progress.loss = loss
