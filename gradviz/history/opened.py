@@ -19,7 +19,6 @@ from gradviz.history.run.manifest import Manifest
 from gradviz.history.run.overview import read_overview
 from gradviz.history.run.reader import Reader
 
-
 _NO_METRICS = ("epoch", "iterations", "nonfinite")
 
 

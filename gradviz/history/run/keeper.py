@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Literal
@@ -12,6 +13,8 @@ from typing import Literal
 from gradviz.errors import HistoryError, RecordingWarning, warn
 from gradviz.history.cells import Picture
 from gradviz.history.progress import Progress
+from gradviz.history.run import overview
+from gradviz.history.run.epochs import EPOCHS
 from gradviz.history.run.folder import Folder, open_folder
 from gradviz.history.run.manifest import MANIFEST, Manifest
 from gradviz.history.run.names import PartName
@@ -207,10 +210,10 @@ def clear(folder: Folder) -> None:
     folder.remove(MANIFEST)
 
 
-def _files(folder: Folder):  # type: ignore[no-untyped-def]
+def _files(folder: Folder) -> Iterator[str]:
     for sub in ("gradients", "metrics", "tensors", *TABLES):
         yield from (f"{sub}/{name}" for name in folder.names(sub) if PartName.parse(name) is not None)
-    for name in ("epochs.parquet", "overview.safetensors"):
+    for name in (EPOCHS, overview.FILE):
         if folder.exists(name):
             yield name
 
