@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -189,11 +190,12 @@ class Writer:
 
     def _encoded(self, taken: list[Taken]) -> Iterator[tuple[str, Series[Any, Any], pa.Buffer, Callable[[str], Any]]]:
         """The same with what is to be written, in order. Two at a time, where rows come faster than one can be made."""
-        if len(taken) < 2:
-            yield from ((name, series, encode(), made) for name, series, encode, made in taken)
-            return
-        with ThreadPoolExecutor(2, thread_name_prefix="gradviz-encoder") as encoders:
-            buffers = encoders.map(lambda each: each[2](), taken)
+        n_blocks = sum(isinstance(series, RowStore) for _, series, *_ in taken)
+        with ThreadPoolExecutor(2, thread_name_prefix="gradviz-encoder") if n_blocks > 2 else nullcontext() as encoders:
+            try:
+                buffers = map(_encoded, taken) if encoders is None else encoders.map(_encoded, taken)
+            except RuntimeError:  # no thread begins any more when the interpreter is on its way out
+                buffers = map(_encoded, taken)
             for (name, series, _, made), buffer in zip(taken, buffers, strict=True):
                 yield name, series, buffer, made
 
@@ -270,6 +272,10 @@ class Writer:
         if told != self._told:
             manifest.write(self.folder)
             self._told = told
+
+
+def _encoded(taken: Taken) -> pa.Buffer:
+    return taken[2]()
 
 
 def _later(function: Callable[..., Any], *arguments: Any, **named: Any) -> Callable[..., Any]:
