@@ -207,6 +207,10 @@ def _readers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="gradviz-reader")
 
 
+if hasattr(os, "register_at_fork"):  # a child has none of the threads
+    os.register_at_fork(after_in_child=_readers.cache_clear)
+
+
 def _widened(
     segment: Segment, rows: Places, names: Sequence[str], parameters: NDArray[np.int64]
 ) -> Mapping[str, NDArray[Any]]:

@@ -90,7 +90,6 @@ class Writer:
         self._epochs: list[dict[str, float]] = []
         self._pictured = 0
         self._next: dict[str, int] = {}
-        self._merging: dict[str, list[Any]] = {}
         self._surplus: list[str] | None = None
 
     def start(self) -> None:
@@ -224,8 +223,7 @@ class Writer:
 
     def _merge(self, name: str, series: Series[Any, Any]) -> bool:
         """Make one part of several, if there are many of one size."""
-        # One that failed half-way may be there under its name: it comes first, so that no other overlaps it.
-        parts = self._merging.get(name) or ([] if isinstance(series, Tensors) else _many_alike(series.parts))
+        parts = [] if isinstance(series, Tensors) else _many_alike(series.parts)
         if not parts:
             return False
         file = _file(name, _place(parts[0].name).first, _place(parts[-1].name).last)
@@ -235,11 +233,9 @@ class Writer:
             data = merge_tables(parts)
         else:
             merged, data = self._row_part(file), merge_rows(parts)
-        self._merging[name] = parts
         self.folder.write(file, data)
         with self._store.lock:
             series.merge(merged, parts)
-        del self._merging[name]
         self._surplus = [part.name for part in parts]
         self._clear()
         return True
@@ -294,7 +290,11 @@ def _place(file: str) -> PartName:
 
 
 def _many_alike(parts: Sequence[Any]) -> list[Any]:
-    """The first parts side by side that are to be one: so many of one size, none of them whole."""
+    """The first parts side by side that are to be one: so many of one size, none of them whole.
+
+    They are the same when they are looked for again: where writing them failed half-way, their file may be there, and
+    no other may overlap it.
+    """
     alike: list[Any] = []
     for part in parts:
         if _is_whole(part) or (alike and _likeness(part) != _likeness(alike[-1])):

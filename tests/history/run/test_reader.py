@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -184,3 +187,19 @@ def test_a_run_that_may_only_be_read_is_read(tmp_path):
     finally:
         for each in [folder, *folder.rglob("*")]:
             each.chmod(0o755)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_reads_on_by_itself(tmp_path):
+    history = saved(tmp_path / "a", 5)
+    opened = gv.History.open(tmp_path / "a")
+    assert_reads(opened, 5)  # with threads, which the child will not have
+    child = os.fork()
+    if not child:
+        signal.alarm(60)  # ends it where it waits for them
+        try:
+            os._exit(0 if opened.wide("max_abs")["b"].tolist() == list(range(5)) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    history.end_run()
