@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import warnings
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from gradviz.errors import (
     MetricError,
     UnknownKeywordError,
 )
+from gradviz.loop.checkpoints import files
 from gradviz.loop.handlers import checkpoint
 from tests.loop.new_process import begun
 from tests.loop.scenes import loader, net, write_until_killed
@@ -376,6 +378,38 @@ def test_after_a_ctrl_c_while_it_writes_only_whole_files_are_there_and_known(tmp
     assert saved(tmp_path, "best.pt")["state"]["epoch"] == (3 if is_written else 4)  # 4.5 beats what was written: 5
     assert loop.run([BATCH], epochs=2).epoch == 6
     assert saved(tmp_path, "best.pt")["state"]["epoch"] == 5
+
+
+@pytest.mark.case("N08")
+def test_a_second_ctrl_c_in_the_middle_of_a_file_acts_at_once_and_is_no_fault_of_the_disk(tmp_path, monkeypatch):
+    write = files._write
+
+    class Pressing:
+        """A file into which the second part is not written before Ctrl-C is pressed twice."""
+
+        def __init__(self, file):
+            self._file, self._parts = file, 0
+
+        def __getattr__(self, name):
+            return getattr(self._file, name)
+
+        def write(self, part):
+            self._parts += 1
+            if self._parts == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+            return self._file.write(part)
+
+    monkeypatch.setattr(files, "_write", lambda target, fill: write(target, lambda file: fill(Pressing(file))))
+    loop = small_loop().checkpoint(tmp_path, event="iteration_completed")
+    with warnings.catch_warnings(record=True) as said, pytest.raises(KeyboardInterrupt):
+        warnings.simplefilter("always")
+        loop.run([BATCH], epochs=2)
+    assert not said
+    assert (loop.state.status, loop.state.iteration, names(tmp_path)) == ("interrupted", 1, [])
+    monkeypatch.undo()
+    loop.run([BATCH])
+    assert names(tmp_path) == ["checkpoint_1_1.pt", "last.pt"]
 
 
 def test_a_folder_that_is_gone_is_made_anew(tmp_path):

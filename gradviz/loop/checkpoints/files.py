@@ -44,6 +44,11 @@ def save(checkpoint: dict[str, Any], folder: Path, name: str) -> None:
         torch.serialization.set_crc32_options(True)  # `load` finds by it what a disk has damaged
         try:
             torch.save(checkpoint, file)
+        except RuntimeError as error:
+            # Torch closes what was broken off, which fails, and its error would hide a second Ctrl-C.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise error.__context__ from None
+            raise
         finally:
             torch.serialization.set_crc32_options(before)
 
