@@ -100,11 +100,13 @@ class ProgressBar(ProgressLines):
         self._beside = Beside(self._bar)
 
     def close(self) -> None:
-        """End its line."""
-        self._beside.end()
-        with contextlib.suppress(Exception):  # a terminal that is gone
-            self._bar.close()
-        super().close()
+        """End its line; what somebody has begun to print comes below it."""
+        try:
+            with contextlib.suppress(Exception):  # a terminal that is gone
+                self._bar.close()
+            super().close()
+        finally:
+            self._beside.end()
 
     def _has_news(self) -> bool:
         return True
