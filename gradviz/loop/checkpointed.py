@@ -67,7 +67,8 @@ class Checkpointed:
         event : str or list of str
             ``"epoch_completed"``, ``"iteration_completed"``, ``"epoch_halted"``, ``"completed"`` or ``"halted"``.
         best : str, optional
-            A key of `state.metrics`; whenever it has improved, the checkpoint is ``best.pt`` too. NaN never has.
+            A key of `state.metrics`; whenever it has improved, the checkpoint is ``best.pt`` too. NaN never has,
+            nor has a model with NaN or infinite parameters.
         mode : {"min", "max"}
             Whether lower or higher is better.
         min_delta : float
@@ -110,7 +111,7 @@ class Checkpointed:
             self._training,
             path,
             named_events(event),
-            best=None if best is None else Watched(best, mode, min_delta=min_delta),
+            best=None if best is None else Watched(best, mode, min_delta=min_delta, keeps_model=True),
             keep=keep,
             pattern=pattern,
             gradients=gradients,

@@ -102,10 +102,10 @@ class Steered:
             same metric once more, it takes the place of the earlier, and knows what that has seen.
         restore_best : bool
             Keep a copy of the parameters and buffers whenever the metric improves, in memory, and put the last one back
-            when the run is over, completed or halted. `state.restored_epoch` says of which epoch it is then, while
-            `state.metrics` stay those of the last one. Handlers of ``"completed"`` and ``"halted"`` that are attached
-            later see the model so. The optimizer's moments stay what they are. After an interrupt or an error the model
-            stays as it was then.
+            when the run is over, completed or halted. A model with NaN or infinite parameters is never the best.
+            `state.restored_epoch` says of which epoch it is then, while `state.metrics` stay those of the last one.
+            Handlers of ``"completed"`` and ``"halted"`` that are attached later see the model so. The optimizer's
+            moments stay what they are. After an interrupt or an error the model stays as it was then.
         event : str or list of str
         **filters
             Every, after, before, once, first, when and per, as in `handle_event`.
@@ -134,7 +134,7 @@ class Steered:
         """
         events = named_events(event)
         best_of = self._training.step if restore_best else None
-        stop = EarlyStop(Watched(metric, mode, patience, min_delta), events, best_of)
+        stop = EarlyStop(Watched(metric, mode, patience, min_delta, keeps_model=restore_best), events, best_of)
         self._attach(events, stop, filters)
         self._training.handlers.add(ENDS, stop)
         return self

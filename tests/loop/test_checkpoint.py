@@ -402,9 +402,10 @@ def test_a_second_ctrl_c_in_the_middle_of_a_file_acts_at_once_and_is_no_fault_of
 
     monkeypatch.setattr(files, "_write", lambda target, fill: write(target, lambda file: fill(Pressing(file))))
     loop = small_loop().checkpoint(tmp_path, event="iteration_completed")
-    with warnings.catch_warnings(record=True) as said, pytest.raises(KeyboardInterrupt):
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        loop.run([BATCH], epochs=2)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run([BATCH], epochs=2)
     assert not said
     assert (loop.state.status, loop.state.iteration, names(tmp_path)) == ("interrupted", 1, [])
     monkeypatch.undo()

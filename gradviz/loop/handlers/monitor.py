@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
+
 from gradviz.errors import MetricError, described, nearest, whole
 from gradviz.loop.events import Control, Handler, State
 from gradviz.loop.metrics.measured import VALIDATION
 from gradviz.loop.same import is_same_handler
+from gradviz.step.model_state import ModelState
 
 Mode = Literal["min", "max"]
 Verdict = Literal["improved", "waiting", "stalled"]
@@ -30,6 +33,9 @@ class Watched:
         anew. The best stays.
     min_delta : float
         It improves by more than this or not at all. NaN never does.
+    keeps_model : bool
+        Whether the model is kept at its best. With NaN or infinite parameters it is none, even where the mean of an
+        epoch is better: that leaves out the batches from where on there were no numbers.
 
     Raises
     ------
@@ -47,6 +53,7 @@ class Watched:
     mode: Mode = "min"
     patience: int = 3
     min_delta: float = 0.0
+    keeps_model: bool = False
     best: float = field(init=False, compare=False)
     since: int = field(init=False, compare=False, default=0)
 
@@ -69,7 +76,7 @@ class Watched:
         """
         value = value_of(self.metric, state)
         gained = self.best - value if self.mode == "min" else value - self.best
-        if gained > self.min_delta:
+        if gained > self.min_delta and (not self.keeps_model or _is_finite(state.step_state.model_state)):
             self.best, self.since = value, 0
             return "improved"
         self.since += 1
@@ -123,6 +130,12 @@ class Monitor:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self._watched.load_state_dict(state)
+
+
+def _is_finite(model: ModelState) -> bool:
+    """Whether each parameter that is trained has nothing but numbers in it."""
+    trained = [p.detach() for p in model.parameters.values() if p.requires_grad]
+    return all(bool(torch.isfinite(p).all()) for p in trained)
 
 
 def value_of(metric: str, state: State) -> float:

@@ -122,6 +122,29 @@ def test_the_state_and_the_last_word_say_which_epoch_is_back(capsys, tmp_path):
     assert loop_of([1]).early_stop("m").run(DATA).restored_epoch is None
 
 
+def test_a_model_that_is_lost_in_an_epoch_with_a_better_mean_is_not_the_best(tmp_path):
+    """The mean leaves out what is NaN, and the first batches of that epoch were the best so far."""
+
+    def lose(state):
+        if state.epoch == 2:
+            with torch.no_grad():
+                model[0].bias[0] = math.nan
+
+    model = net()
+    loop = gv.trainer(model, "mean_squared_error", "sgd", record=None)
+    loop.handle_event("iteration_completed", lose)
+    taken = snapshots(loop)
+    loop.early_stop("loss", patience=1, restore_best=True).checkpoint(tmp_path, best="loss").run(DATA, epochs=9)
+    losses = loop.history.epochs["loss"]
+    assert losses[2] < losses[1] < losses[0]
+    assert math.isnan(losses[3])
+    assert (loop.state.status, loop.state.epoch, loop.state.restored_epoch) == ("halted", 4, 1)
+    assert same(everything(loop), taken[1])
+    best = torch.load(tmp_path / "checkpoints" / "best.pt")
+    assert best["state"]["epoch"] == 2
+    assert same(best["model"], {name: taken[1][name] for name in best["model"]})
+
+
 def test_without_restore_best_the_last_values_stay():
     loop = loop_of([1, 2, 3, 4])
     taken = snapshots(loop)
