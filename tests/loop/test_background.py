@@ -321,14 +321,19 @@ print(norms[0].equals(norms[1]), len(norms[1]))
 """
 
 TRAINS_ON = """
-import atexit, threading, torch, gradviz as gv
+import atexit, tempfile, threading, torch, gradviz as gv
+folder = tempfile.TemporaryDirectory()
 model = torch.nn.Linear(4, 3)
-loop = gv.trainer(model, "cross_entropy", "sgd")
+loop = gv.trainer(model, "cross_entropy", "sgd", save_to=folder.name, flush_interval_s=1000)
 loop.handle_event("halted", lambda state: print("halted", state.event_counts["iteration_completed"]))
 begun = threading.Event()
 loop.handle_event("iteration_completed", lambda state: begun.set())
 data = [(torch.ones(2, 4), torch.zeros(2, dtype=torch.long))] * 100
-atexit.register(lambda: print(loop.state.status, len(loop.history) == loop.state.iteration >= 1))
+def last_words():
+    print(loop.state.status, len(loop.history) == loop.state.iteration >= 1)
+    if loop.state.status == "halted":
+        print("saved", gv.History.open(folder.name).norms.equals(loop.history.norms))
+atexit.register(last_words)
 loop.start(data, epochs=10**6)
 assert begun.wait(60)
 """
@@ -354,9 +359,9 @@ def programs(tmp_path_factory):
 def test_a_program_that_ends_stops_it_and_keeps_the_last_row(programs, end):
     done = programs[end]
     assert done.returncode == ENDS[end]
-    halted, last = done.stdout.splitlines()
+    halted, last, saved = done.stdout.splitlines()
     assert halted.startswith("halted ")
-    assert last == "halted True"
+    assert (last, saved) == ("halted True", "saved True")
     assert "gradviz" not in done.stderr
 
 
