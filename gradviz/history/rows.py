@@ -182,7 +182,11 @@ def gathered(
 
     # Files are decoded side by side; what is in memory takes no time.
     in_turn = all(isinstance(segment, Block) for segment, _ in pieces) or len(pieces) < 2
-    read = list(map(planes, pieces)) if in_turn else list(_readers().map(planes, pieces))
+    try:
+        reading = map(planes, pieces) if in_turn else _readers().map(planes, pieces)
+    except RuntimeError:  # no thread begins any more when the interpreter is on its way out
+        reading = map(planes, pieces)
+    read = list(reading)
     taken = [
         (segment, segment.iteration[rows], segment.epoch[rows], own)
         for (segment, rows), own in zip(pieces, read, strict=True)

@@ -336,6 +336,7 @@ def last_words():
 atexit.register(last_words)
 loop.start(data, epochs=10**6)
 assert begun.wait(60)
+loop.history.flush()  # what comes later lies in a file of its own
 """
 
 HANGS = """
