@@ -213,6 +213,8 @@ class Stretch:
         training = self._training
         with training.guard.held():
             training.state.iteration = training.iterations_run
+            if training.state.status in ("training", "paused"):  # by a second Ctrl-C, before anybody could say so
+                training.state.status = "interrupted"
             parameters = list(training.step.model_state.parameters.values())
             drop_gradients([*parameters, *training.step.masters.of_all(parameters)])
             training.history.progress.status = training.state.status

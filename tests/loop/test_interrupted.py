@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import gradviz as gv
+from gradviz.loop.stretch import Stretch
 
 AT = 3
 """The iteration in which Ctrl-C is pressed."""
@@ -177,6 +178,22 @@ def test_the_second_acts_at_once_and_a_step_that_was_taken_keeps_its_row(place):
     if place == "metric":
         assert loop.history.metrics["mean"].isna().tolist() == [False] * AT + [True]
     check_usable(loop, model, press, handler)
+
+
+@pytest.mark.case("N08")
+def test_the_second_may_come_while_the_first_ends_the_run(monkeypatch):
+    broken_off = Stretch._broken_off
+
+    def pressed(stretch, error):
+        os.kill(os.getpid(), signal.SIGINT)
+        return broken_off(stretch, error)
+
+    monkeypatch.setattr(Stretch, "_broken_off", pressed)
+    loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
+    loop.handle_event("iteration_completed", lambda state: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        loop.run([(torch.ones(4, 2), torch.ones(4, 1))] * 3)
+    assert (loop.state.status, loop.history.progress.status, len(loop.history)) == ("interrupted", "interrupted", 1)
 
 
 @pytest.mark.case("L28")
