@@ -63,6 +63,7 @@ class InterruptGuard:
             # A worker that was forked from the loop's process has the guard's handler, but not its loop.
             self._previous(number, frame)
         elif not self._holds and (self.requested or not self._waits):
+            self.requested = True  # where Python ignores what is raised, as when it forks, the loop still hears of it
             raise KeyboardInterrupt
         else:
             self.insisted = self.requested

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -79,3 +80,10 @@ def test_in_another_thread_it_does_nothing():
     thread.start()
     thread.join(10)
     assert guards == [False]
+
+
+def test_one_that_acts_at_once_and_is_ignored_is_not_lost():
+    with InterruptGuard() as guard, guard.at_once():
+        with contextlib.suppress(KeyboardInterrupt):  # as Python does in what it calls when it forks
+            press()
+        assert guard.requested
