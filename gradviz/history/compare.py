@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from gradviz.errors import HistoryError, described, nearest
 from gradviz.history import frames, schema
-from gradviz.history.history import History
 from gradviz.history.names import unwrapped
+from gradviz.history.overview import FROZEN, NAN, NEGINF, NOT_RECORDED, POSINF, UNUSED, ZERO, Columns
+from gradviz.history.ratios import Ratios
 from gradviz.history.schema import STATES, STATISTICS, Parameter
 from gradviz.history.selection import selection
 from gradviz.history.view import View
@@ -23,6 +24,11 @@ LOOKS = ("number", "zero", "nan", "inf", "-inf", "unused", "frozen", "not record
 
 _NUMBER, _ZERO, _NAN, _POSINF, _NEGINF, _UNUSED, _FROZEN, _NOT_RECORDED, _MISSING = range(len(LOOKS))
 _LOOK_OF_STATE = {"unused": _UNUSED, "frozen": _FROZEN, "not_recorded": _NOT_RECORDED}
+_FLAG_OF_LOOK = np.array([0, ZERO, NAN, POSINF, NEGINF, UNUSED, FROZEN, NOT_RECORDED, NOT_RECORDED], np.uint8)
+_FLOAT32 = np.finfo(np.float32)
+
+NAMED = 3
+"""Parameters that are named before the rest are only counted."""
 
 
 def compare(runs: Mapping[str, Any]) -> Comparison:
@@ -41,6 +47,7 @@ def compare(runs: Mapping[str, Any]) -> Comparison:
     Examples
     --------
     >>> import pandas as pd
+    >>> from gradviz.history.history import History
     >>> a = History.from_frame(pd.DataFrame({"head.weight": [2.0, 4.0], "head.bias": [1.0, 1.0]}))
     >>> b = History.from_frame(pd.DataFrame({"module.head.weight": [4.0, 2.0], "module.extra": [1.0, 1.0]}))
     >>> both = compare({"a": a, "b": b})
@@ -216,6 +223,7 @@ class Comparison:
         Examples
         --------
         >>> import pandas as pd
+        >>> from gradviz.history.history import History
         >>> a = History.from_frame(pd.DataFrame({"weight": [2.0, 0.0, 0.0]}))
         >>> b = History.from_frame(pd.DataFrame({"weight": [3.0, 0.0]}))
         >>> compare({"a": a, "b": b}).why()
@@ -236,45 +244,44 @@ class Comparison:
         }
         return pd.DataFrame(columns, index=pair.index, columns=pair.names)
 
-    def ratios(self, *, run: str | None = None) -> History:
+    def ratios(self, *, run: str | None = None) -> Ratios:
         """The ratio of the norms as a history, for a picture: its `norms` are `ratio()`.
 
         A cell without a ratio is frozen or unused where one of the two runs has that, NaN or infinite likewise, and
-        else not recorded.
+        else not recorded. Epochs are those of the reference, and the run's own where it went on for longer.
         """
         pair = self._pair("norm", run, "backward")
-        described = self._runs[self._reference].parameters
+        run = run or list(self._runs)[1]
+        reference = self._runs[self._reference]
+        described = reference.parameters
         own = {common: name for name, common in self._names[0].items()}
-        history = History(memory_limit=self._runs[self._reference].memory_limit)
+        cells = _cells(pair)
+        history = Ratios(run, self._reference, cells, memory_limit=reference.memory_limit)
         history.declare(
             [
                 Parameter(name=name, shape=described["shape"][own[name]], dtype=described["dtype"][own[name]])
                 for name in pair.names
             ]
         )
-        looks = np.stack((pair.looks, pair.other_looks))
-        states = np.full(pair.ratio.shape, schema.NOT_RECORDED, np.uint8)
-        states[np.isfinite(pair.ratio)] = schema.OK
-        statistics = np.full((*pair.ratio.shape, len(STATISTICS)), np.nan)
-        statistics[..., STATISTICS.index("norm")] = pair.ratio
-        counts = [STATISTICS.index(name) for name in schema.COUNTS]
-        statistics[np.isfinite(pair.ratio)[..., None] & np.isin(np.arange(len(STATISTICS)), counts)] = 0
-        for kind, look in zip(schema.COUNTS, (_NAN, _POSINF, _NEGINF), strict=True):
-            has = (looks == look).any(axis=0)
-            states[has] = schema.OK
-            statistics[has, STATISTICS.index(kind)] = 1
-        for look, state in ((_UNUSED, schema.UNUSED), (_FROZEN, schema.FROZEN)):
-            has = (looks == look).any(axis=0)
-            states[has] = state
-            statistics[has] = np.nan
+        statistics, states = _rows(cells, pair.ratio)
+        epochs = [view.metrics["epoch"].reindex(pair.index) for view in (reference, self._runs[run])]
+        epoch = epochs[0].fillna(epochs[1]).cummax().ffill().fillna(0).to_numpy(np.int64)
         for place, iteration in enumerate(pair.index):
-            history.append(int(iteration), 0, statistics[place], states[place], {})
-        history.progress.status = "completed"
-        history.progress.message = (
-            f"The gradient norms of {run or list(self._runs)[1]} divided by those of {self._reference}"
-        )
-        history.progress.iteration = len(pair.index)
+            history.append(int(iteration), int(epoch[place]), statistics[place], states[place], {})
+        progress = history.progress
+        progress.status, progress.message = "completed", self._alone(run)
+        progress.iteration, progress.iterations = len(pair.index), int(cells.stop.max(initial=0))
         return history
+
+    def _alone(self, run: str) -> str | None:
+        """Which parameters have no ratio, since only one of the two runs has them."""
+        by_run = dict(zip(self._runs, self._names, strict=True))
+        told = []
+        for one, other in ((self._reference, run), (run, self._reference)):
+            names = [name for name in by_run[one].values() if name not in by_run[other].values()]
+            more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+            told += [f"Only in {one}: {', '.join(names[:NAMED])}{more}."] if names else []
+        return " ".join(told) or None
 
     # Parts of it ------------------------------------------------------------------------------------------------
 
@@ -344,13 +351,41 @@ class _Pair:
         self.names = pd.Index(names, name="parameter", dtype=object)
         values, self.looks = _looks(own, reference, self.index, statistic, stage)
         other_values, self.other_looks = _looks(others, other, self.index, statistic, stage)
-        divides = (self.looks == _NUMBER) & (self.other_looks <= _ZERO)
+        self.divides = (self.looks == _NUMBER) & (self.other_looks <= _ZERO)
         with np.errstate(all="ignore"):
-            ratio = other_values / values
-        lost = divides & ((ratio == 0) != (other_values == 0))
-        self.is_out_of_range = lost | (divides & ~np.isfinite(ratio))
-        self.ratio = np.where(divides & ~self.is_out_of_range, ratio, np.nan)
+            self.quotient = other_values / values
+        lost = (self.quotient == 0) != (other_values == 0)
+        self.is_out_of_range = self.divides & (lost | ~np.isfinite(self.quotient))
+        self.ratio = np.where(self.divides & ~self.is_out_of_range, self.quotient, np.nan)
         self.words = dict(_words(*called))
+
+
+def _cells(pair: _Pair) -> Columns:
+    """The ratios as columns of a picture, with what stands in the way of either run; the last row was not recorded."""
+    # As ever, what a float32 cannot hold is drawn at its end.
+    lowest = np.where(pair.other_looks == _ZERO, 0, _FLOAT32.smallest_subnormal)
+    values = np.where(pair.divides, np.clip(pair.quotient, lowest, _FLOAT32.max), np.nan)
+    picture = np.pad(values.astype(np.float32), ((0, 0), (0, 1)), constant_values=np.nan)
+    flags = np.full(picture.shape, NOT_RECORDED, np.uint8)
+    flags[:, :-1] = _FLAG_OF_LOOK[pair.looks] | _FLAG_OF_LOOK[pair.other_looks]
+    start = pair.index.to_numpy(np.uint32)
+    return Columns(start, start + np.uint32(1), picture, picture, flags)
+
+
+def _rows(cells: Columns, ratio: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    """The ratios as rows of a history: [iterations, parameters, statistics] and states."""
+    flags = cells.flags[:, :-1]
+    is_ok = np.isfinite(ratio) | (flags & (NAN | POSINF | NEGINF) > 0)
+    states = np.select(
+        [is_ok, flags & UNUSED > 0, flags & FROZEN > 0],
+        [np.uint8(schema.OK), np.uint8(schema.UNUSED), np.uint8(schema.FROZEN)],
+        np.uint8(schema.NOT_RECORDED),
+    )
+    statistics = np.full((*ratio.shape, len(STATISTICS)), np.nan)
+    statistics[..., STATISTICS.index("norm")] = ratio
+    for kind, flag in zip(schema.COUNTS, (NAN, POSINF, NEGINF), strict=True):
+        statistics[..., STATISTICS.index(kind)] = np.where(is_ok, flags & flag > 0, np.nan)
+    return statistics, states
 
 
 def _part(view: View, own: list[str]) -> Callable[..., pd.DataFrame]:

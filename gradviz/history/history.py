@@ -17,6 +17,7 @@ from gradviz.history.first_nonfinite import FirstNonfinite, first_nonfinite
 from gradviz.history.imported import Imported
 from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
+from gradviz.history.quantity import NORM, Quantity
 from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
 from gradviz.history.schema import EVENTS, STATISTICS, TABLES, Parameter
 from gradviz.history.sizes import n_bytes
@@ -67,6 +68,9 @@ class History(View):
     iteration
     0              0   1.6         1.0    False
     """
+
+    quantity: Quantity = NORM
+    """What the numbers in its picture are."""
 
     def __init__(
         self,

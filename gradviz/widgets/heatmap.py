@@ -1,7 +1,8 @@
-"""The heatmap: every parameter's gradient norm at every iteration, live."""
+"""The heatmap: every parameter's gradient norm at every iteration, live; or the ratio of two runs' norms."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
@@ -11,7 +12,7 @@ import traitlets
 from gradviz.history.compare import Comparison
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
-from gradviz.widgets.colours import VIRIDIS
+from gradviz.widgets.colours import scale_of
 from gradviz.widgets.publish import Publisher
 
 
@@ -30,10 +31,11 @@ class Heatmap(anywidget.AnyWidget):
     _esm = _built("heatmap.js")
     _css = _built("heatmap.css")
     _parameters: traitlets.List[Any] = traitlets.List().tag(sync=True)
-    _colours = traitlets.Bytes(VIRIDIS).tag(sync=True)
+    _colours = traitlets.Bytes().tag(sync=True)
+    _quantity: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
 
     def __init__(self, history: History) -> None:
-        super().__init__()
+        super().__init__(_colours=scale_of(history.quantity).table, _quantity=asdict(history.quantity))
         self.history = history
         self._asked_for = False
         self._over = False
@@ -129,7 +131,8 @@ def heatmap(x: Any) -> Heatmap:
     """The heatmap of a loop or a history: rows are parameters, columns iterations, colour the gradient's norm.
 
     Asked for again, as when a notebook cell is run again, it is the same widget in one more view. Of a comparison of
-    two runs it shows the norm of the second divided by that of the first, as it is then.
+    two runs it shows the norms of the second divided by those of the first, as they are then: grey where they are the
+    same, orange where the second run's are larger, blue where they are smaller.
 
     Parameters
     ----------

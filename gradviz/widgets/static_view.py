@@ -27,6 +27,7 @@ from gradviz.history.overview import (
     Columns,
 )
 from gradviz.history.progress import Progress
+from gradviz.widgets.colours import scale_of
 from gradviz.widgets.picture.inks import DARK, LIGHT, png
 from gradviz.widgets.picture.picture import WIDTH, draw
 from gradviz.widgets.picture.words import count, glance, iterations, many
@@ -70,15 +71,16 @@ def static_bundle(history: History, code: str) -> dict[str, str]:
         "text/html" and "text/plain", at most `LIMIT_BYTES` together.
     """
     columns, _ = history.overview()
-    headline, findings, again = _headline(history.progress), list(_findings(history)), "The live heatmap again: "
+    headline, findings, again = _headline(history), list(_findings(history)), "The live heatmap again: "
     plain = "\n".join([*headline, *findings, again + code])
     state, dot, numbers = escape(headline[0]).partition(" · ")
     above = "<br>".join([f"<strong>{state}</strong>{dot}{numbers}", *map(escape, headline[1:])])
     below = "<br>".join([*map(escape, findings), f"{again}<code>{escape(code)}</code>"])
     alt = escape(summary(history))
+    table = scale_of(history.quantity).table
     for grain in (1, 2, 4, 8, 16):  # only noise needs a second try
-        index = draw(columns, history.described, history.epoch_starts, grain)
-        html = _html(above, below, alt, png(index, LIGHT), png(index, DARK, cut_colours=True))
+        index = draw(columns, history.described, history.epoch_starts, grain, history.quantity)
+        html = _html(above, below, alt, png(index, LIGHT, table), png(index, DARK, table, cut_colours=True))
         if len(html) + len(plain) <= LIMIT_BYTES:
             break
     return {"text/html": html, "text/plain": plain}
@@ -128,9 +130,13 @@ _ABSENT = {
 }
 
 
-def _headline(progress: Progress) -> list[str]:
-    """How the run stands, and what ended it."""
-    numbers = " · ".join(_numbers(progress))
+def _headline(history: History) -> list[str]:
+    """How the run stands, and what ended it; or which runs are compared."""
+    progress, quantity = history.progress, history.quantity
+    if quantity.runs:
+        numbers = f"{' ÷ '.join(map(_short, quantity.runs))} · gradient norms · {many(len(history), 'iteration')}"
+    else:
+        numbers = " · ".join(_numbers(progress))
     return [numbers, _short(progress.message)] if progress.message else [numbers]
 
 
@@ -148,6 +154,8 @@ def _findings(history: History) -> Iterator[str]:
     columns, _ = history.overview()
     if not len(columns):
         return
+    where = history.quantity.where
+    found_in = f"{where}," if where else " in"
     names = [_short(parameter["name"]) for parameter in history.described[: columns.rows - 1]]
     for flag, word in _NONFINITE.items():
         has = columns.flags & flag > 0
@@ -157,7 +165,7 @@ def _findings(history: History) -> Iterator[str]:
         if found := sum(place < len(columns) for place in first[:-1]):
             start = min(first[:-1])
             began = _some([name for name, place in zip(names, first[:-1], strict=True) if place == start])
-            yield f"{word} in {_parameters(found, len(names))}, first at {_at(columns, start)} in {began}"
+            yield f"{word}{found_in} {_parameters(found, len(names))}, first at {_at(columns, start)} in {began}"
     values = columns.maximum[:, :-1] > 0
     for flag, word in _ABSENT.items():
         has = columns.flags[:, :-1] & flag > 0
@@ -170,7 +178,7 @@ def _findings(history: History) -> Iterator[str]:
         for when, which in kinds.items():
             those = [names[row] for row in np.flatnonzero(which).tolist()]
             if those:
-                yield f"{word}{when}, {_parameters(len(those), len(names))}: {_some(those)}"
+                yield f"{word}{where}{when}, {_parameters(len(those), len(names))}: {_some(those)}"
 
 
 def _at(columns: Columns, place: int) -> str:
@@ -194,7 +202,7 @@ def _short(text: str) -> str:
 def summary(history: History) -> str:
     """The picture in a sentence, for those who do not see it."""
     columns, seen = history.overview()
-    title = f"Heatmap of the gradient norms of {many(len(history.described), 'parameter')}"
+    title = f"Heatmap of the {history.quantity.title} of {many(len(history.described), 'parameter')}"
     if not seen:
         return f"{title}: no iteration recorded."
     return f"{title} over {many(seen, 'iteration')}, {_range(columns.minimum[:, :-1], columns.maximum[:, :-1])}."

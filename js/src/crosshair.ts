@@ -139,7 +139,7 @@ export class Crosshair {
     const cell = known ? mergeCell(overview, isLoss ? overview.rows - 1 : row, first, last) : { max: NaN, min: NaN, flags: 128 };
     const parameter = store.parameters[row];
     if (!isLoss && !parameter) return this.hide();
-    const description = isLoss ? describeLoss(cell, when) : describeParameter(parameter!, cell, when);
+    const description = isLoss ? describeLoss(cell, when) : describeParameter(parameter!, cell, when, store.quantity);
     // The cell under the pointer may lie under the mark of another: say what that mark stands for.
     const cover = coveredBy(chips, pixel);
     if (cover) {

@@ -2,7 +2,7 @@
 import * as format from "./format";
 import { words } from "./looks";
 import type { Cell } from "./pixels";
-import type { Parameter } from "./store";
+import type { Parameter, Quantity } from "./store";
 import { Flag } from "./wire";
 
 export interface Description {
@@ -34,14 +34,21 @@ function valueText(noun: string, cell: Cell): string {
   return `${noun} max ${format.precise(cell.max)}, min ${format.precise(cell.min)}`;
 }
 
-export function describeParameter(parameter: Parameter, cell: Cell, when: When): Description {
+/** A ratio in words. */
+function compared(ratio: number, [run, reference]: readonly [string, string]): string {
+  const [larger, smaller, times] = ratio < 1 ? [reference, run, 1 / ratio] : [run, reference, ratio];
+  if (format.glance(times) === "1.00") return `${run} is ${ratio === 1 ? "" : "about "}as large as ${reference}`;
+  return `${larger} is ${format.glance(times)} times ${smaller}`;
+}
+
+export function describeParameter(parameter: Parameter, cell: Cell, when: When, { noun, runs, where }: Quantity): Description {
   const several = when.stop - when.start > 1;
   return {
     title: parameter.name,
     kind: `${format.shape(parameter.shape)} · ${parameter.dtype}`,
     when: whenText(when),
-    value: valueText("norm", cell),
-    flags: words(cell.flags, several && cell.max > 0),
+    value: valueText(noun, cell) + (runs && cell.min > 0 && cell.min === cell.max ? ` (${compared(cell.max, runs)})` : ""),
+    flags: words(cell.flags, several && cell.max > 0, where),
   };
 }
 

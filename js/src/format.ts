@@ -5,6 +5,9 @@ export function count(n: number): string {
   return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
+/** "1 iteration", "1,200 iterations". */
+export const many = (n: number, noun: string): string => `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
+
 function nonFinite(value: number): string {
   return Number.isNaN(value) ? "NaN" : value > 0 ? "+inf" : "−inf";
 }
@@ -46,8 +49,9 @@ export function duration(seconds: number): string {
 
 const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
-/** -8 -> "10⁻⁸". */
-export function powerOfTen(exponent: number): string {
+/** An end of the colour bar: "10⁻⁸", or "1/16" and "16" for powers of two, which are of a ratio. */
+export function power(base: number, exponent: number): string {
+  if (base === 2) return exponent < 0 ? `1/${2 ** -exponent}` : count(2 ** exponent);
   const digits = [...String(Math.abs(exponent))].map((d) => SUPERSCRIPT[Number(d)]).join("");
   return `10${exponent < 0 ? "⁻" : ""}${digits}`;
 }

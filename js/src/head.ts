@@ -42,7 +42,8 @@ export function metricName(name: string): string {
 export class Head {
   readonly parts: HTMLElement[];
   private readonly word = element("span", "gv-word");
-  private readonly status = element("span", "gv-status", {}, element("i", "gv-dot", { "aria-hidden": "true" }), this.word);
+  private readonly dot = element("i", "gv-dot", { "aria-hidden": "true" });
+  private readonly status = element("span", "gv-status", {}, this.dot, this.word);
   private readonly epoch = element("span", "gv-epoch");
   private readonly iteration = element("span", "gv-iteration");
   private readonly catching = element("span", "gv-catching", { role: "status" });
@@ -62,11 +63,13 @@ export class Head {
     this.parts = [line, this.progress, this.message, this.error];
   }
 
-  update({ run, metrics, catchingUp, error }: Store): void {
-    setText(this.word, WORDS[run.status] ?? run.status);
+  update({ run, metrics, catchingUp, error, quantity: { runs } }: Store): void {
+    // Two runs that are compared are no run that has got somewhere.
+    setText(this.word, runs ? runs.join(" ÷ ") : (WORDS[run.status] ?? run.status));
     this.status.dataset.status = run.status;
-    setLine(this.epoch, epochText(run));
-    setLine(this.iteration, iterationText(run));
+    setLine(this.epoch, runs ? "gradient norms" : epochText(run));
+    setLine(this.iteration, runs ? format.many(run.iteration, "iteration") : iterationText(run));
+    this.progress.hidden = this.dot.hidden = runs !== null;
     setLine(this.catching, catchingUp ? "catching up …" : null);
     this.updateMetrics(run.metric_names, metrics);
     const done = fraction(run);

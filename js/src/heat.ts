@@ -1,7 +1,7 @@
 // Paints the heatmap: per row one line of pixels, stretched downwards, then the marks on top.
 import type { Chip } from "./chips";
 import { placeChips } from "./chips";
-import type { Domain } from "./colour";
+import type { Domain, Scale } from "./colour";
 import { colourIndex } from "./colour";
 import { Look, lookOf } from "./looks";
 import type { Marks } from "./marks";
@@ -19,6 +19,7 @@ export interface Picture {
   pixels: Pixels;
   bands: readonly Band[];
   domain: Domain | null;
+  scale: Scale;
   table: Uint32Array;
   marks: Marks;
 }
@@ -71,7 +72,7 @@ export class HeatPainter {
   }
 
   /** Fill the strip with the pixels [from, to): a line for each row, clear where a look has no colour. */
-  private colour({ columns, pixels, bands, domain, table }: Picture, from: number, to: number): void {
+  private colour({ columns, pixels, bands, domain, scale, table }: Picture, from: number, to: number): void {
     const width = to - from;
     const rows = bands.length;
     const image = new ImageData(width, Math.max(1, rows));
@@ -79,6 +80,7 @@ export class HeatPainter {
     // Rows that the columns do not know yet were not recorded.
     const known = Math.min(rows, columns.rows - 1);
     const max = new Float32Array(rows);
+    const min = new Float32Array(rows);
     const flags = new Uint8Array(rows);
     for (let pixel = from; pixel < to; pixel++) {
       const first = pixels.first[pixel]!;
@@ -88,16 +90,19 @@ export class HeatPainter {
         continue;
       }
       max.fill(NaN);
+      min.fill(NaN);
       flags.fill(0);
       for (let c = first; c <= last; c++) {
         for (let r = 0, i = c * columns.rows; r < known; r++, i++) {
-          const value = columns.max[i]!;
-          if (value > max[r]! || Number.isNaN(max[r])) max[r] = value;
+          const high = columns.max[i]!;
+          if (high > max[r]! || Number.isNaN(max[r])) max[r] = high;
+          const low = columns.min[i]!;
+          if (low < min[r]! || Number.isNaN(min[r])) min[r] = low;
           flags[r]! |= columns.flags[i]!;
         }
       }
       for (let r = 0; r < rows; r++) {
-        const value = max[r]!;
+        const value = scale.shown(max[r]!, min[r]!);
         const look = lookOf(value, flags[r]!);
         this.looks[r]![pixel] = look;
         if (look !== Look.value && look !== Look.value_not_optimized) continue;

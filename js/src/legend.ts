@@ -5,6 +5,7 @@ import * as format from "./format";
 import { placeChips } from "./chips";
 import { isNonFinite, LEGEND, Look } from "./looks";
 import type { Marks } from "./marks";
+import type { Quantity } from "./store";
 import { Flag } from "./wire";
 
 const BAR = { width: 110, height: 9 };
@@ -19,14 +20,19 @@ export class Legend {
     return { ...entry, swatch, element: element("span", "gv-key", {}, swatch, entry.word) };
   });
   private readonly note = element("span", "gv-note");
-  readonly element = element(
-    "div",
-    "gv-foot",
-    {},
-    element("span", "gv-bar", {}, element("span", "", {}, "gradient norm"), this.low, this.bar, this.high),
-    ...this.keys.map((key) => key.element),
-    this.note,
-  );
+  readonly element: HTMLElement;
+
+  constructor({ label, where }: Quantity) {
+    this.element = element(
+      "div",
+      "gv-foot",
+      {},
+      element("span", "gv-bar", {}, element("span", "", {}, label), element("span", "gv-bar", {}, this.low, this.bar, this.high)),
+      ...(where ? [element("span", "gv-where", {}, `${where.trim()}:`)] : []),
+      ...this.keys.map((key) => key.element),
+      this.note,
+    );
+  }
 
   /** Repaint the swatches: the theme, the colours or the device pixels changed. */
   paint(marks: Marks, table: Uint32Array, dpr: number): void {
@@ -51,8 +57,8 @@ export class Legend {
   }
 
   update(domain: Domain | null, seen: Uint8Array, note: string): void {
-    setText(this.low, domain ? format.powerOfTen(domain.lo) : "low");
-    setText(this.high, domain ? format.powerOfTen(domain.hi) : "high");
+    setText(this.low, domain ? format.power(domain.base, domain.lo) : "low");
+    setText(this.high, domain ? format.power(domain.base, domain.hi) : "high");
     let flags = 0;
     let bothInfs = false;
     for (const row of seen) {
@@ -78,8 +84,8 @@ function context(canvas: HTMLCanvasElement, size: { width: number; height: numbe
   return canvas.getContext("2d")!;
 }
 
-/** How many iterations are seen as one: `most` is the largest number that any pixel shows. */
-export function noteText(level: number, most: number): string {
-  if (most > 2 ** level) return `1 column = up to ${format.count(most)} iterations (max)`;
-  return level > 0 ? `1 column = ${format.count(2 ** level)} iterations (max)` : "";
+/** How many iterations are seen as one, and by which of them: `most` is the largest number that any pixel shows. */
+export function noteText(level: number, most: number, which = "max"): string {
+  if (most > 2 ** level) return `1 column = up to ${format.count(most)} iterations (${which})`;
+  return level > 0 ? `1 column = ${format.count(2 ** level)} iterations (${which})` : "";
 }

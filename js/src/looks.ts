@@ -46,17 +46,20 @@ export const LEGEND: readonly { look: Look; word: string; always: boolean }[] = 
 
 export const wordOf = (look: number): string => LEGEND.find((entry) => entry.look === look)?.word ?? "";
 
-/** The flags of a cell in words. `partly`: some of the cell's iterations have a positive value. */
-export function words(flags: number, partly: boolean): string[] {
-  const some = partly ? " (in part)" : "";
+/**
+ * The flags of a cell in words. `partly`: some of the cell's iterations have a positive value; `where`: which runs a
+ * flag may be of, if several.
+ */
+export function words(flags: number, partly: boolean, where = ""): string[] {
+  const some = `${where}${partly ? " (in part)" : ""}`;
   const all: [number, string][] = [
-    [Flag.nan, "NaN in the gradient"],
-    [Flag.posinf, "+inf in the gradient"],
-    [Flag.neginf, "−inf in the gradient"],
+    [Flag.nan, `NaN${where || " in the gradient"}`],
+    [Flag.posinf, `+inf${where || " in the gradient"}`],
+    [Flag.neginf, `−inf${where || " in the gradient"}`],
     [Flag.zero, `zero${some}`],
-    [Flag.unused, `unused: no path from the loss${some}`],
+    [Flag.unused, where ? `unused${some}` : `unused: no path from the loss${some}`],
     [Flag.frozen, `frozen${some}`],
-    [Flag.not_optimized, "not in the optimizer"],
+    [Flag.not_optimized, `not in the optimizer${where}`],
     [Flag.not_recorded, `not recorded${some}`],
   ];
   return all.filter(([flag]) => flags & flag).map(([, word]) => word);

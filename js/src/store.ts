@@ -3,8 +3,8 @@
 // The kernel is deaf while a cell trains, so nothing here waits for an answer: after a gap in `seq` the
 // store asks for the whole picture and goes on with what it gets, leaving a hole.
 import type { AnyModel } from "@anywidget/types";
-import type { Domain } from "./colour";
-import { domainOf, pixelTable } from "./colour";
+import type { Domain, Scale } from "./colour";
+import { domainOf, NORMS, pixelTable, RATIOS } from "./colour";
 import { Overview } from "./overview";
 import type { Buffer, Columns, ColumnsMessage, Run } from "./wire";
 import { Flag, decodeColumns, decodeEpochs, decodeMetrics } from "./wire";
@@ -15,10 +15,22 @@ export interface Parameter {
   shape: number[] | null;
 }
 
+/** What the numbers are: what they are called, beside the bar, in a sentence and before a number. */
+export interface Quantity {
+  label: string;
+  title: string;
+  noun: string;
+  /** Of a ratio: the run that is divided, and the one that it is divided by. */
+  runs: readonly [string, string] | null;
+  /** Behind a mark's word, where there is more than one run that it may have been seen in. */
+  where: string;
+}
+
 /** The synced traits. Type, not interface: an AFM model wants an index signature. */
 export type Traits = {
   _parameters: Parameter[];
   _colours: DataView | null;
+  _quantity: Quantity;
 };
 
 export type Model = AnyModel<Traits>;
@@ -42,6 +54,8 @@ const WAITING: Run = {
 
 export class Store {
   parameters: Parameter[] = [];
+  readonly quantity: Quantity;
+  readonly scale: Scale;
   table = pixelTable(new Uint8Array(0));
   overview = new Overview();
   domain: Domain | null = null;
@@ -66,6 +80,8 @@ export class Store {
   private askAfter = ASK_AGAIN_MS;
 
   constructor(private readonly model: Model) {
+    this.quantity = model.get("_quantity");
+    this.scale = this.quantity.runs ? RATIOS : NORMS;
     this.readParameters();
     this.readColours();
   }
@@ -190,7 +206,7 @@ export class Store {
     }
     this.smallest = smallest;
     this.largest = largest;
-    this.domain = domainOf(smallest, largest);
+    this.domain = domainOf(smallest, largest, this.scale);
   }
 
   private notify(change: Change): void {

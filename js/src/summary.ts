@@ -13,13 +13,16 @@ const KINDS: readonly [number, string][] = [
   [Flag.not_optimized, "not in the optimizer"],
 ];
 
-export function summary({ parameters, overview, domain, seen }: Pick<Store, "parameters" | "overview" | "domain" | "seen">): string {
-  const title = `Heatmap of the gradient norms of ${format.count(parameters.length)} parameters`;
+/** Superscripts are not read out well. */
+const end = (base: number, exponent: number): string => (base === 10 ? `1e${exponent}` : format.power(base, exponent));
+
+export function summary({ quantity, parameters, overview, domain, seen }: Pick<Store, "quantity" | "parameters" | "overview" | "domain" | "seen">): string {
+  const title = `Heatmap of the ${quantity.title} of ${format.many(parameters.length, "parameter")}`;
   if (!overview.count) return `${title}: no iteration recorded yet.`;
-  const range = domain ? `, from 1e${domain.lo} to 1e${domain.hi}` : "";
+  const range = domain ? `, from ${end(domain.base, domain.lo)} to ${end(domain.base, domain.hi)}` : "";
   const kinds = KINDS.map(([flag, word]) => [seen.reduce((n, flags) => n + (flags & flag ? 1 : 0), 0), word] as const)
     .filter(([n]) => n)
     .map(([n, word]) => `${word} in ${format.count(n)}`);
-  const seenKinds = kinds.length ? ` Seen at some time: ${kinds.join(", ")}.` : "";
-  return `${title} over ${format.count(overview.stop[overview.count - 1]!)} iterations${range}.${seenKinds}`;
+  const seenKinds = kinds.length ? ` Seen at some time${quantity.where}: ${kinds.join(", ")}.` : "";
+  return `${title} over ${format.many(overview.stop[overview.count - 1]!, "iteration")}${range}.${seenKinds}`;
 }

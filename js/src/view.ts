@@ -30,7 +30,7 @@ const CANVAS_LIMIT = 32000;
 export class View {
   private readonly head = new Head();
   private readonly axis = new Axis();
-  private readonly legend = new Legend();
+  private readonly legend: Legend;
   private readonly labels = new Labels();
   private readonly heatCanvas = element("canvas", "gv-heat", { role: "img" });
   private readonly lossCanvas = element("canvas", "gv-loss", { role: "img" });
@@ -64,6 +64,7 @@ export class View {
     host: HTMLElement,
     private readonly signal: AbortSignal,
   ) {
+    this.legend = new Legend(store.quantity);
     const lossLane = element("div", "gv-loss-lane", {}, this.lossCanvas);
     const plot = element("div", "gv-plot", {}, this.heatCanvas, this.empty);
     const region = element(
@@ -73,7 +74,7 @@ export class View {
         tabindex: "0",
         role: "application",
         "aria-roledescription": "heatmap",
-        "aria-label": "gradient norms: arrow keys move over the cells, Escape leaves",
+        "aria-label": `${store.quantity.title}: arrow keys move over the cells, Escape leaves`,
         "data-lm-suppress-shortcuts": "true",
       },
       this.labels.element,
@@ -83,6 +84,7 @@ export class View {
     const lossLabel = element("div", "gv-loss-label", {}, this.lossMax, element("span", "", {}, "loss ", this.lossValue), this.lossMin);
     const lanes = element("div", "gv-lanes", {}, lossLabel, lossLane, scroll, this.axis.element);
     const root = element("div", "gv-heatmap", {}, ...this.head.parts, lanes, this.legend.element, this.probe);
+    lossLabel.hidden = lossLane.hidden = store.quantity.runs !== null; // two runs have two losses
     this.places = { root, lanes, scroll, region, plot, lossLane };
     this.crosshair = new Crosshair(this.places, signal);
     host.append(root);
@@ -206,14 +208,14 @@ export class View {
 
   private paintData(theme: Theme, marks: Marks): void {
     const { store, stale, dpr } = this;
-    const { overview, run, domain, table } = store;
+    const { overview, run, domain, scale, table } = store;
     const newest = overview.count ? overview.stop[overview.count - 1]! : 0;
     const span = spanOf(newest, run.iterations);
     const pixels = placeColumns(overview, span, this.width);
     const paintedFor = [span, domain?.lo, domain?.hi].join();
     if (paintedFor !== this.paintedFor) stale.all = true;
     const dirty = stale.all ? 0 : firstDirtyPixel(overview, this.from, span, this.width);
-    const touched = this.heat.paint({ columns: overview, pixels, bands: this.bands, domain, table, marks }, dirty);
+    const touched = this.heat.paint({ columns: overview, pixels, bands: this.bands, domain, scale, table, marks }, dirty);
     this.paintedFor = paintedFor;
     this.from = overview.count;
     stale.all = false;
@@ -221,7 +223,7 @@ export class View {
     this.updateLoss(this.loss.paint(overview, pixels, theme, marks, dpr));
     this.axis.element.style.visibility = overview.count ? "" : "hidden";
     this.axis.update(store.epochs, store.firstEpoch, span, this.width / dpr, (text) => this.labels.measure(text, "axis"));
-    this.legend.update(domain, store.seen, noteText(overview.count ? overview.level : 0, mostIterations(pixels, overview)));
+    this.legend.update(domain, store.seen, noteText(overview.count ? overview.level : 0, mostIterations(pixels, overview), scale.which));
     this.empty.hidden = overview.count > 0;
     this.heatCanvas.setAttribute("aria-label", summary(store));
     Object.assign(this.heatCanvas.dataset, {

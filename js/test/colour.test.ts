@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { colourIndex, domainOf, pixelTable } from "../src/colour";
+import { colourIndex, domainOf, pixelTable, RATIOS } from "../src/colour";
 
 test("the domain is whole powers of ten around the values", () => {
-  assert.deepEqual(domainOf(2e-8, 50), { lo: -8, hi: 2 });
-  assert.deepEqual(domainOf(1e-4, 1e2), { lo: -4, hi: 2 });
+  assert.deepEqual(domainOf(2e-8, 50), { lo: -8, hi: 2, base: 10 });
+  assert.deepEqual(domainOf(1e-4, 1e2), { lo: -4, hi: 2, base: 10 });
 });
 
 test("three powers at least, twelve at most", () => {
-  assert.deepEqual(domainOf(0.2, 0.5), { lo: -3, hi: 0 });
-  assert.deepEqual(domainOf(1e-30, 10), { lo: -11, hi: 1 });
+  assert.deepEqual(domainOf(0.2, 0.5), { lo: -3, hi: 0, base: 10 });
+  assert.deepEqual(domainOf(1e-30, 10), { lo: -11, hi: 1, base: 10 });
 });
 
 test("without a positive value there is no domain", () => {
@@ -17,8 +17,16 @@ test("without a positive value there is no domain", () => {
   assert.equal(domainOf(NaN, NaN), null);
 });
 
+test("ratios have 1 in the middle, two powers of two on either side at least and ten at most", () => {
+  assert.deepEqual(domainOf(0.9, 1.1, RATIOS), { lo: -2, hi: 2, base: 2 });
+  assert.deepEqual(domainOf(0.9, 9, RATIOS), { lo: -4, hi: 4, base: 2 });
+  assert.deepEqual(domainOf(1e-30, 1, RATIOS), { lo: -10, hi: 10, base: 2 });
+  const domain = { lo: -3, hi: 3, base: 2 };
+  assert.deepEqual([1 / 8, 1, 8, 1 / 64].map((ratio) => colourIndex(ratio, domain)), [0, 128, 255, 0]);
+});
+
 test("256 steps from end to end, clamped", () => {
-  const domain = { lo: -8, hi: 0 };
+  const domain = { lo: -8, hi: 0, base: 10 };
   assert.equal(colourIndex(1e-8, domain), 0);
   assert.equal(colourIndex(1e-4, domain), 128);
   assert.equal(colourIndex(1, domain), 255);

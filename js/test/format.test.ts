@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { describeLoss, describeParameter, sentence } from "../src/describe";
-import { count, duration, glance, iterations, powerOfTen, precise, shape, shortDtype } from "../src/format";
+import { count, duration, glance, iterations, power, precise, shape, shortDtype } from "../src/format";
 import { epochText, fraction, iterationText } from "../src/head";
 import { noteText } from "../src/legend";
+import type { Quantity } from "../src/store";
+import { summary } from "../src/summary";
 import type { Run } from "../src/wire";
 
 test("thousands are separated", () => {
@@ -24,7 +26,8 @@ test("a precise value is four digits, and clamped ends say so", () => {
 
 test("times, powers, shapes, dtypes", () => {
   assert.deepEqual([0, 42.4, 61, 3723].map(duration), ["0:00", "0:42", "1:01", "1:02:03"]);
-  assert.deepEqual([-8, 0, 12].map(powerOfTen), ["10⁻⁸", "10⁰", "10¹²"]);
+  assert.deepEqual([-4, 0, 10].map((n) => power(2, n)), ["1/16", "1", "1,024"]);
+  assert.deepEqual([-8, 0, 12].map((n) => power(10, n)), ["10⁻⁸", "10⁰", "10¹²"]);
   assert.deepEqual([shape([64, 128]), shape([1024]), shape([])], ["64 × 128", "1,024", "scalar"]);
   assert.equal(shape(null), "shape unknown");
   assert.deepEqual(
@@ -57,11 +60,38 @@ test("the note says how many iterations are seen as one", () => {
   assert.equal(noteText(0, 3), "1 column = up to 3 iterations (max)");
 });
 
+const norm: Quantity = { label: "gradient norm", title: "gradient norms", noun: "norm", runs: null, where: "" };
+const ratio: Quantity = { label: "b ÷ a", title: "ratios", noun: "ratio", runs: ["b", "a"], where: " in a or b" };
+
+test("a ratio says which run is larger, and a mark which runs it may be of", () => {
+  const parameter = { name: "w", dtype: "float32", shape: [2] };
+  const when = { start: 3, stop: 4, firstEpoch: 0, lastEpoch: 0 };
+  const value = (max: number, min = max): string => describeParameter(parameter, { max, min, flags: 0 }, when, ratio).value;
+  assert.equal(value(4.2), "ratio 4.200 (b is 4.20 times a)");
+  assert.equal(value(0.25), "ratio 0.2500 (a is 4.00 times b)");
+  assert.equal(value(1.001), "ratio 1.001 (b is about as large as a)");
+  assert.equal(value(1), "ratio 1.000 (b is as large as a)");
+  assert.equal(value(4, 0.25), "ratio max 4.000, min 0.2500");
+  assert.equal(value(0), "ratio 0");
+  const { value: none, flags } = describeParameter(parameter, { max: NaN, min: NaN, flags: 1 | 8 | 16 | 32 }, when, ratio);
+  assert.equal(none, "");
+  assert.deepEqual(flags, ["NaN in a or b", "zero in a or b", "unused in a or b", "frozen in a or b"]);
+});
+
+test("the picture in a sentence says what its numbers are", () => {
+  const overview = { count: 1, stop: Uint32Array.of(180) } as never;
+  const parameters = [{ name: "w", dtype: "float32", shape: [2] }];
+  const said = (quantity: Quantity, base: number): string =>
+    summary({ quantity, parameters, overview, domain: { lo: -4, hi: 4, base }, seen: Uint8Array.of(32) });
+  assert.equal(said(norm, 10), "Heatmap of the gradient norms of 1 parameter over 180 iterations, from 1e-4 to 1e4. Seen at some time: frozen in 1.");
+  assert.equal(said(ratio, 2), "Heatmap of the ratios of 1 parameter over 180 iterations, from 1/16 to 16. Seen at some time in a or b: frozen in 1.");
+});
+
 test("a cell in words", () => {
   const parameter = { name: "encoder.0.weight", dtype: "bfloat16", shape: [64, 64] };
-  const one = describeParameter(parameter, { max: 2.134e-3, min: 2.134e-3, flags: 0 }, { start: 128, stop: 129, firstEpoch: 0, lastEpoch: 0 });
+  const one = describeParameter(parameter, { max: 2.134e-3, min: 2.134e-3, flags: 0 }, { start: 128, stop: 129, firstEpoch: 0, lastEpoch: 0 }, norm);
   assert.deepEqual(one, { title: "encoder.0.weight", kind: "64 × 64 · bfloat16", when: "iteration 128 · epoch 0", value: "norm 2.134e-3", flags: [] });
-  const merged = describeParameter(parameter, { max: 2, min: 1, flags: 33 }, { start: 128, stop: 132, firstEpoch: 0, lastEpoch: 1 });
+  const merged = describeParameter(parameter, { max: 2, min: 1, flags: 33 }, { start: 128, stop: 132, firstEpoch: 0, lastEpoch: 1 }, norm);
   assert.equal(merged.when, "iterations 128–131 · epochs 0–1");
   assert.equal(merged.value, "norm max 2.000, min 1.000");
   assert.deepEqual(merged.flags, ["NaN in the gradient", "frozen (in part)"]);

@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import { test } from "node:test";
 import { placeChips } from "../src/chips";
 import type { Chip } from "../src/chips";
-import { colourIndex, domainOf } from "../src/colour";
+import { colourIndex, domainOf, NORMS, RATIOS } from "../src/colour";
 import * as format from "../src/format";
 import { noteText } from "../src/legend";
 import { lookOf } from "../src/looks";
@@ -26,14 +26,16 @@ function check(name: string, same: (...golden: any[]) => void): void {
 }
 
 check("numbers", (value, text) => assert.equal(format.glance(value), text));
-check("notes", (level, most, text) => assert.equal(noteText(level, most), text));
+check("notes", (level, most, which, text) => assert.equal(noteText(level, most, which), text));
 check("dtypes", (dtype, text) => assert.equal(format.shortDtype(dtype), text));
 
-check("colours", (values: number[], [lo, hi]: number[], indices) => {
-  const domain = domainOf(Math.min(...values), Math.max(...values));
-  assert.deepEqual(domain, { lo, hi });
+check("colours", (values: number[], [lo, hi, base]: number[], indices) => {
+  const domain = domainOf(Math.min(...values), Math.max(...values), base === 2 ? RATIOS : NORMS);
+  assert.deepEqual(domain, { lo, hi, base });
   assert.deepEqual(values.map((value) => colourIndex(value, domain!)), indices);
 });
+
+check("shown", ([max, min]: [number, number], seen) => assert.equal(Math.fround(RATIOS.shown(max, min)), seen));
 
 test("looks: as in Python", () => {
   [1, 0, NaN].forEach((value, i) => {

@@ -8,9 +8,9 @@ import { encode, singles } from "./encode";
 
 const run: Run = { status: "training", epoch: 0, epochs: null, iteration: 0, iterations: null, left_s: null, metric_names: [], message: null };
 
-function open() {
+function open(runs: [string, string] | null = null) {
   const sent: { kind: string; have: number }[] = [];
-  const model = { get: (name: string) => (name === "_parameters" ? [] : null), send: (content: never) => sent.push(content) };
+  const model = { get: (name: string) => ({ _parameters: [], _quantity: { runs } })[name] ?? null, send: (content: never) => sent.push(content) };
   const store = new Store(model as unknown as Model);
   store.hello();
   const receive = (seq: number, columns: Column[], rows: number, more: Partial<ColumnsMessage> = {}, epochs: number[] = [], loss = 0.5): void =>
@@ -29,6 +29,15 @@ test("it says hello, and nothing else while nothing is missing", () => {
   assert.deepEqual(sent, [{ kind: "hello", have: 0 }]);
   assert.equal(store.overview.count, 2);
   assert.equal(store.catchingUp, false);
+});
+
+test("what the numbers are decides the scale", () => {
+  const norms = open();
+  norms.receive(1, singles([[0.9, 1]]), 2);
+  assert.deepEqual(norms.store.domain, { lo: -3, hi: 0, base: 10 });
+  const ratios = open(["b", "a"]);
+  ratios.receive(1, singles([[0.9, 1]]), 2);
+  assert.deepEqual(ratios.store.domain, { lo: -2, hi: 2, base: 2 });
 });
 
 test("the loss shown is the newest batch's own, also where the last column holds several", () => {
@@ -75,11 +84,11 @@ test("what the whole picture holds is not appended twice", () => {
 test("the colour domain knows finite positive parameters only, and starts anew with a fresh message", () => {
   const { store, receive } = open();
   receive(1, [{ start: 0, stop: 1, max: [5e-3, 0, NaN, 1e9], min: [2e-6, 0, NaN, 1e9], flags: [0, 8, 1, 0] }], 4);
-  assert.deepEqual(store.domain, { lo: -6, hi: -2 });
+  assert.deepEqual(store.domain, { lo: -6, hi: -2, base: 10 });
   receive(2, singles([[1, 1, 1, 1]], 1), 4);
-  assert.deepEqual(store.domain, { lo: -6, hi: 0 });
+  assert.deepEqual(store.domain, { lo: -6, hi: 0, base: 10 });
   receive(3, singles([[50, 1, 1, 1]]), 4, { fresh: true });
-  assert.deepEqual(store.domain, { lo: -1, hi: 2 });
+  assert.deepEqual(store.domain, { lo: -1, hi: 2, base: 10 });
 });
 
 test("parameters may be added during a run", () => {

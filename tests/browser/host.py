@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy.typing as npt
 from playwright.sync_api import Locator, Page, Route
 
 from gradviz.history.overview import Columns
-from gradviz.widgets.colours import VIRIDIS
+from gradviz.history.quantity import NORM, Quantity
+from gradviz.widgets.colours import scale_of
 from gradviz.widgets.wire import pack
 
 from .traffic import Traffic
@@ -38,10 +40,15 @@ class Host:
     def widget(self) -> Locator:
         return self.page.locator(".gv-heatmap").first
 
-    def start(self, names: Sequence[str]) -> None:
-        """Show a widget for parameters of these names."""
+    def start(self, names: Sequence[str], quantity: Quantity = NORM) -> None:
+        """Show a widget for parameters of these names, whose numbers are of this kind."""
         parameters = [{"name": name, "dtype": "float32", "shape": [64, 32]} for name in names]
-        self.page.evaluate("about => host.start(about)", {"parameters": parameters, "colours": _base64(bytes(VIRIDIS))})
+        about = {
+            "parameters": parameters,
+            "colours": _base64(scale_of(quantity).table),
+            "quantity": asdict(quantity),
+        }
+        self.page.evaluate("about => host.start(about)", about)
 
     def send(self, norms: npt.ArrayLike, flags: npt.ArrayLike, **run: Any) -> None:
         """Iterations that are new: `norms` and `flags` are [iterations, parameters + 1], the loss last."""

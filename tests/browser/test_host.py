@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser
 
-from gradviz.widgets.colours import VIRIDIS
+from gradviz.history.quantity import ratio_of
+from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
 
 from . import colours, contrast, looks, pixels
 from .host import Host
@@ -132,6 +133,44 @@ def test_a_tooltip_says_what_a_cell_is(host: OpenHost, look: str) -> None:
     assert look in text
     assert "60" in text
     assert re.search(WORDS[look], text), text
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_ratio_is_drawn_around_1_and_called_what_it_is(host: OpenHost, theme: Theme) -> None:
+    page = host(theme=theme, width=340)
+    names = ["larger", "smaller", "same", "frozen"]
+    page.start(names, ratio_of("b", "a"))
+    ratios = np.tile(np.float32([8, 1 / 8, 1, np.nan, np.nan]), (16, 1))
+    ratios[8:, 0] = 1 / 4
+    flags = np.zeros_like(ratios, dtype=np.uint8)
+    flags[:, 3] = FLAGS["frozen"]
+    page.send(ratios, flags, iterations=16, status="completed", metric_names=[])
+    pixels.wait_painted(page.widget, 16, 10)
+    picture = pixels.grab(page.widget)
+    assert (picture.lo, picture.hi) == (-3, 3)
+    for name, place in {"larger": 255, "smaller": 0, "same": 128}.items():
+        assert picture.rgb(name, picture.x_of(3)) == colours.entry(BLUE_ORANGE, place), name
+    ground = {"light": (255, 255, 255), "dark": (17, 17, 17)}[theme]
+    assert contrast.ratio(picture.rgb("same", picture.x_of(3)), ground) > 1.5
+    assert "ratio 0.1250 (a is 8.00 times b)" in _tooltip(page, "smaller", 3)
+    assert "frozen in a or b" in _tooltip(page, "frozen", 3)
+    text = page.widget.inner_text()
+    for said in ("b ÷ a", "16 iterations", "gradient norm, b ÷ a", "1/8", "in a or b:"):
+        assert said in text, said
+    for unsaid in ("loss", "epoch 1", "Completed"):
+        assert unsaid not in text, unsaid
+    assert (
+        page.widget.get_by_role("application")
+        .get_attribute("aria-label")
+        .startswith("ratios of gradient norms (b ÷ a)")
+    )
+    assert (
+        page.widget.locator(".gv-heat")
+        .get_attribute("aria-label")
+        .endswith("from 1/8 to 8. Seen at some time in a or b: frozen in 1.")
+    )
+    contrast.assert_readable(page.widget)
+    page.traffic.assert_clean()
 
 
 @pytest.mark.parametrize("width", [None, 340])

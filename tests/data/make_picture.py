@@ -9,7 +9,7 @@ import numpy as np
 
 from gradviz.history.overview import Columns
 from gradviz.history.schema import Parameter
-from gradviz.widgets.colours import colour_index, domain_of
+from gradviz.widgets.colours import NORMS, RATIOS, colour_index, domain_of
 from gradviz.widgets.picture import words
 from gradviz.widgets.picture.chips import place_chips
 from gradviz.widgets.picture.looks import looks_of
@@ -36,7 +36,8 @@ def numbers() -> list:
 
 
 def notes() -> list:
-    return [[level, most, words.column_note(level, most)] for level in (0, 2) for most in (1, 4, 5, 4096)]
+    cases = [(level, most, "max") for level in (0, 2) for most in (1, 4, 5, 4096)] + [(2, 4, "furthest from 1")]
+    return [[*case, words.column_note(*case)] for case in cases]
 
 
 def dtypes() -> list:
@@ -46,11 +47,20 @@ def dtypes() -> list:
 
 def colours() -> list:
     cases = []
-    for values in ([20.0, 0.5], [1.0, 1e-30], [1e-5, 1.1e-5], [1.0, 10.0, 0.1], [3.4e38, 1e-45]):
-        values = np.array(values, "f4")
-        domain = domain_of(values, values)
-        cases.append([values.tolist(), list(domain), colour_index(values, domain).tolist()])
+    norms = [20.0, 0.5], [1.0, 1e-30], [1e-5, 1.1e-5], [1.0, 10.0, 0.1], [3.4e38, 1e-45]
+    ratios = [1.0, 1.1, 0.9], [16.0, 1.0], [0.2, 3.0, 8.0], [3.4e38, 1e-45, 1.0], [1e-3, 0.999, 1.001]
+    for scale, several in ((NORMS, norms), (RATIOS, ratios)):
+        for values in several:
+            values = np.array(values, "f4")
+            domain = domain_of(values, values, scale)
+            cases.append([values.tolist(), list(domain), colour_index(values, domain).tolist()])
     return cases
+
+
+def shown() -> list:
+    pairs = [(3.0, 0.5), (2.0, 0.25), (4.0, 0.25), (4.0, 0.0), (3.4e38, 1e-45), (0.5, 0.25), (8.0, 2.0), (1.0, 1.0)]
+    high, low = np.array(pairs, "f4").T
+    return [[pair, float(seen)] for pair, seen in zip(pairs, RATIOS.shown(high, low), strict=True)]
 
 
 def looks() -> list:
@@ -117,7 +127,7 @@ def ticks() -> list:
 
 
 def golden() -> dict:
-    makers = (numbers, notes, dtypes, colours, looks, pixels, chips, layouts, fits, ticks)
+    makers = (numbers, notes, dtypes, colours, shown, looks, pixels, chips, layouts, fits, ticks)
     return {maker.__name__: maker() for maker in makers}
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import gradviz as gv
 from gradviz.errors import HistoryError
+from gradviz.history import overview
 from gradviz.history.history import History
 from gradviz.history.schema import FROZEN, NOT_OPTIMIZED, OK, UNUSED
 from tests.history.made import INF, LOOKS, NAN, NOTHING, cells, histories, history_of, norms, row
@@ -207,7 +208,51 @@ def test_the_picture_of_a_ratio_says_what_is_in_its_way():
     assert ratios.wide("state").loc[0].tolist() == ["ok", "frozen", "unused", "not_recorded", "ok"]
     assert ratios.wide("posinf").loc[0, "e"] == 1
     assert ratios.parameters["shape"].tolist() == [(2, 3)] * 5
-    assert gv.heatmap(gv.compare({"a": a, "b": b})).history.norms.loc[0, "a"] == 0.5
+    cells, seen = ratios.overview()
+    assert cells.flags[0].tolist() == [
+        0,
+        overview.FROZEN,
+        overview.UNUSED,
+        overview.ZERO,
+        overview.POSINF,
+        overview.NOT_RECORDED,
+    ]
+    np.testing.assert_array_equal(cells.maximum[0], np.float32([0.5, *[NAN] * 5]))
+    assert seen == len(ratios.columns()) == 1
+
+
+def test_the_picture_of_a_ratio_keeps_what_is_in_both_runs_and_what_no_float_can_hold():
+    a = history_of([(NOTHING, FROZEN), (row(1e-300), OK), (row(1e300), OK), (row(1.0), OK), (row(NAN, nan=1), OK)])
+    b = history_of([(NOTHING, UNUSED), (row(1e300), OK), (row(1e-300), OK), (row(0.0), OK), (NOTHING, FROZEN)])
+    cells, _ = gv.compare({"a": a, "b": b}).ratios().overview()
+    assert cells.flags[0, :-1].tolist() == [
+        overview.FROZEN | overview.UNUSED,
+        0,
+        0,
+        overview.ZERO,
+        overview.NAN | overview.FROZEN,
+    ]
+    limits = np.finfo(np.float32)
+    np.testing.assert_array_equal(cells.maximum[0, 1:4], [limits.max, limits.smallest_subnormal, 0])
+
+
+def test_the_picture_of_a_ratio_says_what_it_is_of_and_who_has_no_counterpart():
+    a, b = norms([1, 2], names=["w", "aux"]), norms([2], [3], names=["w"])
+    ratios = gv.compare({"baseline": a, "lr 0.5": b}).ratios()
+    assert ratios.quantity.runs == ("lr 0.5", "baseline")
+    assert "lr 0.5 ÷ baseline" in repr(ratios)
+    assert ratios.progress.message == "Only in baseline: aux."
+    assert (ratios.progress.iteration, ratios.progress.iterations) == (2, 2)
+    assert gv.compare({"a": b, "b": b}).ratios().progress.message is None
+    assert a.quantity.runs is None
+
+
+def test_the_epochs_of_a_ratio_are_the_reference_s_as_far_as_it_goes():
+    a, b = (norms(*[[1.0]] * n, names=["w"]) for n in (1, 3))
+    b.append(3, 1, np.array([row(3.0)]), np.array([OK], np.uint8), {"loss": 0.0})
+    ratios = gv.compare({"a": a, "b": b}).ratios()
+    assert ratios.metrics["epoch"].tolist() == [0, 0, 1, 1]
+    assert ratios.epoch_starts == [0, 2]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import gradviz as gv
 from gradviz.history.history import History
 from gradviz.history.schema import OK, Parameter
 from gradviz.widgets import heatmap as module
+from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
 from gradviz.widgets.heatmap import Heatmap, for_run, heatmap
 
 
@@ -55,6 +56,17 @@ def test_parameters_that_come_later_are_described_too():
     append(history)
     history.notify(final=True)
     assert [parameter["name"] for parameter in widget._parameters] == ["a", "b"]
+
+
+def test_a_comparison_is_told_as_one_and_drawn_in_its_own_colours():
+    both = gv.compare({"a": history_of("w"), "b": history_of("w")})
+    widget = gv.heatmap(both)
+    assert widget._quantity["runs"] == ("b", "a")
+    assert widget._quantity["noun"] == "ratio"
+    assert widget._colours == BLUE_ORANGE
+    plain = gv.heatmap(history_of("w"))
+    assert (plain._quantity["runs"], plain._quantity["title"], plain._colours) == (None, "gradient norms", VIRIDIS)
+    widget.close()
 
 
 @pytest.mark.case("N07")

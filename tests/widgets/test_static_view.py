@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gradviz.history.compare import compare
 from gradviz.history.history import History
 from gradviz.history.overview import Columns, Overview
 from gradviz.history.schema import FROZEN, NOT_OPTIMIZED, OK, UNUSED, Parameter
+from gradviz.widgets.colours import BLUE_ORANGE
 from gradviz.widgets.static_view import LIMIT_BYTES, static_bundle, summary
 
 NAN, INF = float("nan"), float("inf")
@@ -175,3 +177,21 @@ def test_an_overview_of_a_hundred_thousand_iterations_keeps_its_columns_honest()
     history = Noisy(["w"], False)
     history.noise = overview.columns
     assert "NaN in 1 of 1 parameter, first at iterations 77,760–77,791 in w" in plain(history)
+
+
+def test_a_comparison_is_called_what_it_is():
+    a, b = history_of("w", "frozen", "aux"), history_of("w", "frozen")
+    append(a, [1.0, 1.0, 1.0])
+    append(b, [0.25, NAN], [OK, FROZEN])
+    ratios = compare({"a": a, "b": b}).ratios()
+    assert plain(ratios).splitlines()[:3] == [
+        "b ÷ a · gradient norms · 1 iteration",
+        "Only in a: aux.",
+        "Frozen in a or b all the time, 1 of 2 parameters: frozen",
+    ]
+    said = "Heatmap of the ratios of gradient norms (b ÷ a) of 2 parameters over 1 iteration, from 0.250 to 0.250."
+    assert summary(ratios) == said
+    text = static_bundle(ratios, CODE)["text/html"]
+    picture = Image.open(io.BytesIO(base64.b64decode(re.search('base64,([^"]+)', text)[1])))
+    blue = BLUE_ORANGE[:3]  # a quarter is at the end of the narrowest scale
+    assert (np.asarray(picture.convert("RGB")) == list(blue)).all(axis=2).sum() > 10_000

@@ -10,7 +10,7 @@ SCALE = 2
 """Pixels to a CSS pixel: sharp on the screens that have so many, and on paper."""
 
 # Not in the font, but close to what is.
-_SIMPLE = str.maketrans({"−": "-", "–": "-", "×": "x"})
+_SIMPLE = str.maketrans({"−": "-", "–": "-", "×": "x", "÷": "/"})
 
 
 class Font:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from gradviz.widgets.colours import VIRIDIS
 from gradviz.widgets.picture.fonts import SCALE, Font
 
 Colour = tuple[int, int, int]
@@ -73,9 +72,9 @@ class Theme:
     mark: Colour
     glyph: Colour
 
-    def palette(self) -> bytes:
-        """RGB of every index."""
-        table = np.frombuffer(VIRIDIS, np.uint8).reshape(256, 3)[table_places()]
+    def palette(self, colours: bytes) -> bytes:
+        """RGB of every index, with the steps of this table of 256 as the colour map."""
+        table = np.frombuffer(colours, np.uint8).reshape(256, 3)[table_places()]
         ramps = {
             Ink.TEXT: (self.paper, self.text),
             Ink.MUTED: (self.paper, self.muted),
@@ -165,14 +164,14 @@ def reduced(width: int, height: int, draw: Callable[[ImageDraw.ImageDraw], None]
     return np.asarray(large.reduce(SMOOTH))
 
 
-def png(index: Indices, theme: Theme, *, cut_colours: bool = False) -> bytes:
+def png(index: Indices, theme: Theme, colours: bytes, *, cut_colours: bool = False) -> bytes:
     """The drawing as a PNG; `cut_colours` leaves holes where the colour map is, to lay one theme over another."""
     options: dict[str, object] = {}
     if cut_colours:
         index = np.where(index < COLOURS, np.uint8(CLEAR), index)
         options["transparency"] = CLEAR
     image = Image.fromarray(index)
-    image.putpalette(theme.palette())
+    image.putpalette(theme.palette(colours))
     file = io.BytesIO()
     image.save(file, "PNG", compress_level=6, **options)
     return file.getvalue()

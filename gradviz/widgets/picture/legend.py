@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from gradviz.history.quantity import Quantity
 from gradviz.widgets.colours import Domain
 from gradviz.widgets.picture.fonts import font
 from gradviz.widgets.picture.inks import COLOURS, Ink, Sheet
@@ -19,14 +20,14 @@ KEY_WIDTH, KEY_HEIGHT = 20, 12
 AIR, GAP = 14, 6
 """Between two entries, and between a mark and its word."""
 
-TITLE = "gradient norm"
-
 
 class Legend:
     """What the foot holds, line by line.
 
     Parameters
     ----------
+    quantity : Quantity
+        What the colours stand for.
     domain : Domain or None
         The ends of the colours; None if nothing has a colour.
     looks : iterable of Look
@@ -36,12 +37,17 @@ class Legend:
         How much room there is.
     """
 
-    def __init__(self, domain: Domain | None, looks: Iterable[int], notes: Sequence[str], width: float) -> None:
+    def __init__(
+        self, quantity: Quantity, domain: Domain | None, looks: Iterable[int], notes: Sequence[str], width: float
+    ) -> None:
+        self.label = quantity.label
         self.domain = domain
         looks = set(looks)
         self._lines: list[list[tuple[float, Look | str]]] = [[]]
         x = self._bar_width + AIR
-        entries: list[Look | str] = [*(look for look in LEGEND if look in looks), *notes]
+        marks = [look for look in LEGEND if look in looks]
+        where = [f"{quantity.where.strip()}:"] if quantity.where and marks else []
+        entries: list[Look | str] = [*where, *marks, *notes]
         for entry in entries:
             room = font(11).width(entry) if isinstance(entry, str) else KEY_WIDTH + GAP + font(11).width(LEGEND[entry])
             if x + room > width:
@@ -71,16 +77,17 @@ class Legend:
         """Each end of the bar as a base and its exponent."""
         if self.domain is None:
             return ("low", ""), ("high", "")
-        return ("10", str(self.domain.lo)), ("10", str(self.domain.hi))
+        lo, hi, base = self.domain
+        return ((f"1/{base**-lo}", ""), (str(base**hi), "")) if base == 2 else (("10", str(lo)), ("10", str(hi)))
 
     @property
     def _bar_width(self) -> float:
-        return font(11).width(TITLE) + 8 + sum(map(_end_width, self._ends)) + 2 * GAP + BAR_WIDTH
+        return font(11).width(self.label) + 8 + sum(map(_end_width, self._ends)) + 2 * GAP + BAR_WIDTH
 
     def _draw_bar(self, sheet: Sheet, x: float, baseline: float) -> None:
         low, high = self._ends
-        sheet.write(x, baseline, TITLE, font(11), Ink.MUTED)
-        x += font(11).width(TITLE) + 8
+        sheet.write(x, baseline, self.label, font(11), Ink.MUTED)
+        x += font(11).width(self.label) + 8
         _write_end(sheet, x, baseline, low)
         x += _end_width(low) + GAP
         bar = sheet.box(x, baseline - 8, BAR_WIDTH, BAR_HEIGHT)

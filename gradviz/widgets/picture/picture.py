@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradviz.history.overview import Columns
+from gradviz.history.quantity import NORM, Quantity
 from gradviz.history.schema import Parameter
-from gradviz.widgets.colours import Domain, colour_index, domain_of
+from gradviz.widgets.colours import Domain, colour_index, domain_of, scale_of
 from gradviz.widgets.picture import loss, words
 from gradviz.widgets.picture.fonts import SCALE, font
 from gradviz.widgets.picture.inks import COLOURS, PAPER, Indices, Ink, Sheet
@@ -34,7 +35,13 @@ NOTE = 33
 """The column of the dtypes, with its gap."""
 
 
-def draw(columns: Columns, parameters: Sequence[Parameter], epoch_starts: Sequence[int], grain: int = 1) -> Indices:
+def draw(
+    columns: Columns,
+    parameters: Sequence[Parameter],
+    epoch_starts: Sequence[int],
+    grain: int = 1,
+    quantity: Quantity = NORM,
+) -> Indices:
     """The picture of a run that is over, as places in a palette: see `inks`.
 
     Parameters
@@ -46,6 +53,8 @@ def draw(columns: Columns, parameters: Sequence[Parameter], epoch_starts: Sequen
         The iteration each epoch began with.
     grain : int
         So many pixels side by side show the same: a picture of noise is a large file otherwise.
+    quantity : Quantity
+        What the numbers are. A ratio has no lane for the loss.
 
     Returns
     -------
@@ -55,24 +64,28 @@ def draw(columns: Columns, parameters: Sequence[Parameter], epoch_starts: Sequen
         return _empty()
     groups, layout = arrange(parameters[: columns.rows - 1])
     names = _names_width(layout)
-    left, heat = MARGIN + names + GAP, MARGIN + loss.HEIGHT + MARGIN
+    left, heat = MARGIN + names + GAP, MARGIN if quantity.runs else MARGIN + loss.HEIGHT + MARGIN
     width, axis = WIDTH - left - MARGIN, heat + layout.height
     span = int(columns.stop[-1])
 
     pixels = place_coarsely(columns, span, width * SCALE, grain)
     cells = pixels.merge(merge_rows(columns, groups))
     looks = np.full((width * SCALE, len(groups)), Look.NONE, np.uint8)
-    looks[pixels.shown] = looks_of(cells.maximum[:, :-1], cells.flags[:, :-1])
-    domain = domain_of(columns.maximum[:, :-1], columns.minimum[:, :-1])
+    scale = scale_of(quantity)
+    values = scale.shown(cells.maximum[:, :-1], cells.minimum[:, :-1])
+    looks[pixels.shown] = looks_of(values, cells.flags[:, :-1])
+    domain = domain_of(columns.maximum[:, :-1], columns.minimum[:, :-1], scale)
     colours = np.full(looks.shape, PAPER, np.uint8)
-    colours[pixels.shown] = _colours(cells.maximum[:, :-1], domain)
-    notes = [words.column_note(_level(columns), pixels.most_iterations(columns)), row_note(groups)]
-    legend = Legend(domain, np.unique(looks).tolist(), [note for note in notes if note], width)
+    colours[pixels.shown] = _colours(values, domain)
+    which = scale.which
+    notes = [words.column_note(_level(columns), pixels.most_iterations(columns), which), row_note(groups, which)]
+    legend = Legend(quantity, domain, np.unique(looks).tolist(), [note for note in notes if note], width)
 
     sheet = Sheet(WIDTH, axis + AXIS + MARGIN + legend.height + MARGIN)
-    losses = Loss(pixels, cells)
-    losses.label(sheet, left - GAP, MARGIN)
-    losses.draw(sheet, left, MARGIN, width)
+    if not quantity.runs:
+        losses = Loss(pixels, cells)
+        losses.label(sheet, left - GAP, MARGIN)
+        losses.draw(sheet, left, MARGIN, width)
     _draw_names(sheet, layout, heat, names)
     for place, row in enumerate(layout.rows):
         band = sheet.box(left, heat + row.top, width, PITCH - 1)
@@ -123,10 +136,10 @@ def _draw_axis(sheet: Sheet, epochs: Sequence[int], span: int, left: float, top:
         sheet.write(left + tick.left, top + 27, tick.label, small, Ink.MUTED)
 
 
-def row_note(groups: Sequence[Group]) -> str:
-    """How many parameters are seen as one row."""
+def row_note(groups: Sequence[Group], which: str = "max") -> str:
+    """How many parameters are seen as one row, and by which of them."""
     most = max((row.stop - row.start for row in groups), default=1)
-    return f"1 row = up to {words.count(most)} parameters (max)" if most > 1 else ""
+    return f"1 row = up to {words.count(most)} parameters ({which})" if most > 1 else ""
 
 
 def _level(columns: Columns) -> int:

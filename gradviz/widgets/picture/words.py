@@ -55,15 +55,15 @@ def iterations(start: int, stop: int) -> str:
     return f"iterations {count(start)}–{count(stop - 1)}"
 
 
-def column_note(level: int, most: int) -> str:
-    """How many iterations are seen as one; `most` is the largest number that any pixel shows.
+def column_note(level: int, most: int, which: str = "max") -> str:
+    """How many iterations are seen as one, and by which of them; `most` is the largest number that any pixel shows.
 
     >>> column_note(0, 1), column_note(2, 4), column_note(0, 3)
     ('', '1 column = 4 iterations (max)', '1 column = up to 3 iterations (max)')
     """
     if most > 2**level:
-        return f"1 column = up to {count(most)} iterations (max)"
-    return f"1 column = {count(2**level)} iterations (max)" if level else ""
+        return f"1 column = up to {count(most)} iterations ({which})"
+    return f"1 column = {count(2**level)} iterations ({which})" if level else ""
 
 
 _DTYPES = (("bfloat", "bf"), ("float", "f"), ("complex", "c"), ("uint", "u"), ("int", "i"))

@@ -92,7 +92,7 @@ def test_each_kind_of_cell_is_a_shape_of_its_own_in_both_themes():
             values[20:60, row] = 0 if flag == ZERO else np.nan
     index = draw(columns(values, flags), parameters(len(KINDS) + 1), [0])
     for theme in (LIGHT, DARK):
-        grey = decoded(png(index, theme))[..., :3] @ np.array([0.2126, 0.7152, 0.0722])
+        grey = decoded(png(index, theme, VIRIDIS))[..., :3] @ np.array([0.2126, 0.7152, 0.0722])
         rows = bands(index)
         tops = [np.flatnonzero(index[:, -17] < COLOURS)[ROW * i] for i in range(len(rows))]
         width = rows.shape[2]
@@ -117,8 +117,8 @@ def test_a_single_bad_iteration_of_many_is_marked(flag):
 
 def test_the_dark_picture_lies_over_the_light_one_and_lets_the_colours_through():
     index = draw(columns(np.full((30, 3), 0.1)), parameters(2), [0])
-    light, dark = decoded(png(index, LIGHT)), decoded(png(index, DARK))
-    cut = decoded(png(index, DARK, cut_colours=True))
+    light, dark = decoded(png(index, LIGHT, VIRIDIS)), decoded(png(index, DARK, VIRIDIS))
+    cut = decoded(png(index, DARK, VIRIDIS, cut_colours=True))
     both = np.where(cut[..., 3:] > 0, cut, light)
     np.testing.assert_array_equal(both, dark)
     assert (cut[..., 3] == 0).any()
@@ -140,6 +140,6 @@ def test_a_large_picture_is_drawn_in_a_moment():
     draw(large, named, [0])  # fonts and glyphs are made once
     began = time.perf_counter()
     index = draw(large, named, [0])
-    png(index, LIGHT)
-    png(index, DARK, cut_colours=True)
+    png(index, LIGHT, VIRIDIS)
+    png(index, DARK, VIRIDIS, cut_colours=True)
     assert time.perf_counter() - began < 1.5  # 0.2 s on two quiet cores
