@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradviz.errors import HistoryError, described, nearest
+from gradviz.errors import HistoryError, described, nearest, whole
 from gradviz.history.cells import Picture
 from gradviz.history.first_nonfinite import FirstNonfinite, first_nonfinite
 from gradviz.history.imported import Imported
@@ -19,7 +21,7 @@ from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
 from gradviz.history.quantity import NORM, Quantity
 from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
-from gradviz.history.schema import EVENTS, STATISTICS, TABLES, Parameter
+from gradviz.history.schema import EVENTS, STAGES, STATES, STATISTICS, TABLES, Parameter
 from gradviz.history.sizes import n_bytes
 from gradviz.history.store import Store
 from gradviz.history.tensors import Kept
@@ -85,8 +87,10 @@ class History(View):
         super().__init__(Store(limit), limit)
         if if_exists not in IF_EXISTS:
             raise HistoryError(f'if_exists is "error", "resume" or "overwrite"; got {if_exists!r}.')
-        if not isinstance(flush_interval_s, int | float) or not 0 < flush_interval_s < math.inf:
-            raise HistoryError(f"flush_interval_s is a number of seconds above 0; got {flush_interval_s!r}.")
+        if not isinstance(flush_interval_s, int | float) or not 0 < flush_interval_s <= threading.TIMEOUT_MAX:
+            raise HistoryError(f"flush_interval_s is a number of seconds above 0; got {flush_interval_s!r:.80}.")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral)):
+            raise HistoryError(f"seed is a whole number; got {seed!r}.")
         self.progress = Progress()
         self._picture = Picture(self._store)
         self._resumed_at: tuple[int, int] | None = None
@@ -95,10 +99,10 @@ class History(View):
             self._picture,
             self.progress,
             memory_limit=limit,
-            save_to=None if save_to is None else os.fspath(save_to),
+            save_to=save_to,
             if_exists=if_exists,
             flush_interval_s=float(flush_interval_s),
-            seed=seed,
+            seed=None if seed is None else int(seed),
         )
         weakref.finalize(self, self._keeper.end)
         self._listeners: list[weakref.WeakMethod[Listener]] = []
@@ -225,6 +229,8 @@ class History(View):
         names = [parameter["name"] for parameter in parameters]
         if names[: len(store.parameters)] != store.names:
             raise HistoryError("Parameters can be added to a history, but not taken away or put in another order.")
+        if len(set(names)) < len(names):
+            raise HistoryError(f"Each parameter has a name of its own; {_repeated(names)!r} is there twice.")
         with store.lock:
             store.declare(parameters)
 
@@ -262,21 +268,26 @@ class History(View):
         Raises
         ------
         HistoryError
-            If a metric is no number, or is called as a column of another meaning is. Nothing is written then.
+            If a metric is no number, or is called as a column of another meaning is; if the iteration does not come
+            after those before; if a stage or a state is none, or an array has another shape. Nothing is written then.
         """
         store, keeper = self._store, self._keeper
+        measured = {"backward": (statistics, states), **(stages or {})}
         if not keeper.is_writing:
             self.begin_run()
+        self._check(iteration, epoch, measured)
         row: dict[str, Any] = {"iteration": iteration, "attempt": store.attempts.current, "epoch": epoch}
         row |= {"loss_scale": loss_scale, "skipped": skipped}
         values = {name: value if type(value) is float else _number(name, value) for name, value in metrics.items()}
         if not row.keys().isdisjoint(values):
             name = next(name for name in values if name in row)
             raise HistoryError(f"A metric cannot be called {name!r}: history.metrics has a column of that name.")
+        if not values.keys() <= store.metrics.schema.keys():
+            _check_names(values)
         with store.lock:
             if epoch >= len(store.epoch_starts):
                 store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
-            for stage, (table, own) in {"backward": (statistics, states), **(stages or {})}.items():
+            for stage, (table, own) in measured.items():
                 if keeper.is_full:
                     table, own = table[:0], own[:0]  # what a row lacks was not recorded
                 store.stage(stage).append(iteration, epoch, store.attempts.current, table, own)
@@ -286,6 +297,28 @@ class History(View):
             store.change()
         keeper.appended(statistics.nbytes + 8 * len(row | values))
         self.notify()
+
+    def _check(self, iteration: int, epoch: int, measured: Mapping[str, Row]) -> None:
+        # Once it is among the rows, no file could be written of what does not fit, nor of anything after it.
+        store = self._store
+        whole("iteration", iteration, error=HistoryError)
+        whole("epoch", epoch, error=HistoryError)
+        if store.iterations and iteration <= store.iterations[-1]:
+            raise HistoryError(
+                f"Iterations go up: {iteration} cannot come after {store.iterations[-1]}. To record it once more: "
+                f"history.begin_attempt({iteration}, epoch)."
+            )
+        for stage, (table, own) in measured.items():
+            if stage not in STAGES:
+                raise HistoryError(f"No stage is called {stage!r}: {nearest(str(stage), STAGES)}")
+            n = len(own)
+            if np.shape(table) != (n, len(STATISTICS)) or np.ndim(own) != 1 or n > len(store.parameters):
+                raise HistoryError(
+                    f"The statistics have the shape [parameters, {len(STATISTICS)}] and the states [parameters], of "
+                    f"{len(store.parameters)} parameters; got {np.shape(table)} and {np.shape(own)}."
+                )
+            if n and np.max(own) >= len(STATES):
+                raise HistoryError(f"States are places in {STATES}; got {np.max(own)}.")
 
     def add_rows(self, table: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
         """Write rows of a tidy table: "events", "dtypes", "histograms", "activations" or "examples".
@@ -305,10 +338,16 @@ class History(View):
             raise HistoryError(f"No table is called {table!r}: {nearest(table, TABLES)}")
         if columns.keys() != TABLES[table].keys() - {"attempt"}:
             raise HistoryError(f"Rows of {table} have {', '.join(TABLES[table])}; got {', '.join(columns)}.")
+        lengths = {name: np.shape(values)[:1] for name, values in columns.items()}
+        if len(set(lengths.values())) > 1 or () in lengths.values():
+            raise HistoryError(f"The columns of {table} have one length; got {lengths}.")
         store = self._store
         with store.lock:
             attempt = np.full(len(columns["iteration"]), store.attempts.current, np.int64)
-            store.tables[table].extend({**columns, "attempt": attempt})
+            try:
+                store.tables[table].extend({**columns, "attempt": attempt})
+            except (TypeError, ValueError) as error:
+                raise HistoryError(f"Rows of {table} cannot be taken: {error}.") from error
             store.change()
         self._keeper.appended(8 * len(attempt) * (len(columns) + 1))
 
@@ -451,8 +490,19 @@ def _number(name: str, value: Any) -> float:
         if isinstance(value, (str, bytes)):
             raise TypeError
         return float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise HistoryError(
             f"The metric {name!r} is one number for each iteration; got {described(value)}. "
             "What is text or has several entries is kept elsewhere, for example in a handler."
         ) from None
+
+
+def _check_names(metrics: Iterable[str]) -> None:
+    """Refuse a metric whose name no file could hold."""
+    for name in metrics:
+        if not isinstance(name, str) or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise HistoryError(f"The name of a metric is a text; got {name!r}.")
+
+
+def _repeated(names: Sequence[str]) -> str:
+    return next(name for place, name in enumerate(names) if name in names[:place])

@@ -15,6 +15,8 @@ from gradviz.errors import HistoryError, described, nearest, whole
 
 Attempted = Literal["latest", "all"]
 
+_LONGEST = int(np.iinfo(np.int64).max)
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -56,11 +58,11 @@ class Selection:
     def rows(self, iteration: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which rows of these iterations, ascending or in several attempts, are meant."""
         if self.iterations is None:
-            return np.arange(0, len(iteration), self.every)
+            return np.arange(0, len(iteration), self._step)
+        end = int(iteration.max(initial=-1)) + 1
         if isinstance(self.iterations, tuple):
-            chosen = np.isin(iteration, self.iterations)
+            chosen = np.isin(iteration, [i + end if i < 0 else i for i in self.iterations])
         else:
-            end = int(iteration.max(initial=-1)) + 1
             low, high = (
                 bound + end if bound is not None and bound < 0 else bound
                 for bound in (self.iterations.start, self.iterations.stop)
@@ -70,7 +72,11 @@ class Selection:
                 chosen &= iteration >= low
             if high is not None:
                 chosen &= iteration < high
-        return np.flatnonzero(chosen)[:: self.every]
+        return np.flatnonzero(chosen)[:: self._step]
+
+    @property
+    def _step(self) -> int:
+        return min(self.every, _LONGEST)  # numpy takes no larger one, and there are no more iterations
 
 
 def selection(parameters: object = None, iterations: object = None, every: int = 1) -> Selection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from gradviz.errors import HistoryError
@@ -21,10 +22,11 @@ def n_bytes(name: str, size: object) -> int:
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", size.strip().lower()) if isinstance(size, str) else None
-    if match is None or match[2].removesuffix("b") + "b" not in (*_UNITS, "b") or not float(match[1]):
-        raise HistoryError(f'{name} is a number of bytes, or text such as "512MB" or "2 GiB"; got {size!r}.')
-    unit = match[2] if match[2] in _UNITS else match[2].removesuffix("b")
-    return int(float(match[1]) * _UNITS[unit])
+    unit = None if match is None else next((u for u in (match[2], match[2].removesuffix("b")) if u in _UNITS), None)
+    found = 0.0 if match is None or unit is None else float(match[1]) * _UNITS[unit]
+    if not 1 <= found < math.inf:
+        raise HistoryError(f'{name} is a number of bytes, or text such as "512MB" or "2 GiB"; got {size!r:.80}.')
+    return int(found)
 
 
 def in_words(size: float) -> str:

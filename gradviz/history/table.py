@@ -35,8 +35,11 @@ class Vocabulary:
 
     def place(self, text: str) -> int:
         """Where the text is, or is put."""
-        place = self._places.setdefault(text, len(self.texts))
-        if place == len(self.texts):
+        place = self._places.get(text)
+        if place is None:
+            if not isinstance(text, str):  # no file could be written of it
+                raise TypeError(f"a text was expected, not {text!r}")
+            place = self._places[text] = len(self.texts)
             self.texts.append(text)
         return place
 

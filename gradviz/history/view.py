@@ -243,7 +243,7 @@ class View:
         14                   14.0
         18                   18.0
         """
-        if attempts not in ("latest", "all", None):
+        if not (attempts is None or (isinstance(attempts, str) and attempts in ("latest", "all"))):
             raise HistoryError(f'attempts is "latest" or "all"; got {attempts!r}.')
         chosen = selection(parameters, iterations, every)
         with self._store.lock:
@@ -382,10 +382,10 @@ class View:
             for _ in range(TRIES):
                 try:
                     return read()
-                except FileNotFoundError:
+                except FileNotFoundError as error:
                     reload = None if store.reload is None else store.reload()
                     if reload is None:
-                        raise
+                        raise HistoryError(f"A file of the run is gone, and its rows with it: {error}") from error
                     reload()
             raise HistoryError("Files of the run go away as fast as they are found. Ask again when it has ended.")
 

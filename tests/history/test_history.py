@@ -297,3 +297,53 @@ def test_what_comes_from_an_iteration_on_holds_no_longer_once_it_is_recorded_aga
     assert history.epoch_starts == [0, 2]
     history.begin_attempt(0, 0)
     assert (len(history), history.epoch_starts, len(history.epochs), len(history.events)) == (0, [], 0, 0)
+
+
+def test_negative_iterations_count_from_the_newest_one_by_one_too():
+    history = history_of(*[[(row(i), OK)] for i in range(5)])
+    assert history.select(iterations=-1).norms.index.tolist() == [4]
+    assert history.select(iterations=[0, -2, -9]).norms.index.tolist() == [0, 3]
+    assert history.select(every=10**30).norms.index.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "came"),
+    [
+        ({"iteration": 1}, "begin_attempt"),
+        ({"iteration": 1.5}, "1.5"),
+        ({"epoch": -1}, "-1"),
+        ({"statistics": np.zeros((3, 8))}, "3, 8"),
+        ({"statistics": np.zeros((1, 5))}, "1, 5"),
+        ({"states": np.array([9], np.uint8)}, "9"),
+        ({"stages": {"nope": (np.zeros((1, 8)), np.zeros(1, np.uint8))}}, "nope"),
+        ({"stages": {"update": (np.zeros((3, 8)), np.zeros(3, np.uint8))}}, "3, 8"),
+        ({"metrics": {5: 1.0}}, "5"),
+        ({"metrics": {"\ud800": 1.0}}, "ud800"),
+        ({"metrics": {"loss": 10**400}}, "an int"),
+    ],
+)
+def test_what_no_file_could_hold_is_refused_and_nothing_of_it_written(tmp_path, changed, came):
+    history = History(save_to=tmp_path / "a")
+    history.declare([parameter("a")])
+    whole = {"epoch": 0, "statistics": np.zeros((1, 8)), "states": np.zeros(1, np.uint8), "metrics": {"loss": 1.0}}
+    history.append(iteration=1, **whole)
+    with pytest.raises(HistoryError, match=came):
+        history.append(**{"iteration": 2, **whole, **changed})
+    history.append(iteration=3, **whole)
+    history.end_run()
+    for one in (history, History.open(tmp_path / "a")):
+        assert one.norms.index.tolist() == one.metrics.index.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("changed", [{"norm": [1.0]}, {"norm": 3.0}, {"name": [5, 6]}, {"call": [None, 1]}])
+def test_rows_that_do_not_fit_their_table_are_refused(changed):
+    columns = {"iteration": [0, 0], "name": ["n", "m"], "call": [0, 0], "example": [1, 2], "example_id": ["a", None]}
+    history = History()
+    with pytest.raises(HistoryError, match="examples"):
+        history.add_rows("examples", {**columns, "norm": [1.0, 2.0], **changed})
+    assert history.examples.empty
+
+
+def test_two_parameters_of_one_name_are_refused():
+    with pytest.raises(HistoryError, match="'a' is there twice"):
+        History().declare([parameter("a"), parameter("a")])

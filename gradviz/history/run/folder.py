@@ -82,7 +82,7 @@ def open_folder(where: str | os.PathLike[str]) -> Folder:
     (['run.json'], b'{}')
     """
     address = os.fspath(where) if isinstance(where, str | os.PathLike) else None
-    if not isinstance(address, str) or not address:
+    if not isinstance(address, str) or not address or "\0" in address:
         came = repr(where) if isinstance(where, str) else described(where)
         raise HistoryError(
             f'A run\'s folder is a path such as "runs/a", or an address such as "s3://runs/a"; got {came}.'
