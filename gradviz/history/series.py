@@ -67,7 +67,8 @@ class Series(Generic[C, P]):
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[Piece[C, P]]:
         """The rows [start, stop), in order; what is in memory is read from there."""
         end = len(self) if stop is None else min(stop, len(self))
-        yield from _pieces(self.parts, 0, start, min(end, self.evicted))
+        if start < self.evicted:  # what is in memory can be read when its files cannot
+            yield from _pieces(self.parts, 0, start, min(end, self.evicted))
         yield from _pieces(self.chunks, self.evicted, start, end)
 
     def unstored(self) -> list[Piece[C, P]]:

@@ -76,6 +76,8 @@ class Worker:
             self._ended.set()
 
     def _at_exit(self) -> None:
+        if not self._thread.is_alive():  # in a process that was forked, which has none of its parent's threads
+            return
         self._stretch.stop()
         self._ended.wait(EXIT_S)
 

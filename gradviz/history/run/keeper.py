@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -42,7 +43,7 @@ class Keeper:
         Of the history.
     memory_limit : int
         Bytes that rows may take. Without a folder to save to, older ones go into a temporary one.
-    save_to : str or None
+    save_to : path, address or None
     if_exists : "error", "resume" or "overwrite"
         What to do with a run that is there already.
     flush_interval_s : float
@@ -57,7 +58,7 @@ class Keeper:
         progress: Progress,
         *,
         memory_limit: int,
-        save_to: str | None,
+        save_to: str | os.PathLike[str] | None,
         if_exists: IfExists,
         flush_interval_s: float,
         seed: int | None,
@@ -71,6 +72,7 @@ class Keeper:
         self._unchecked = 0
         self._has_told = False
         self.is_full = False
+        _keepers.add(self)
 
     @property
     def address(self) -> str | None:
@@ -147,7 +149,11 @@ class Keeper:
         if self._unchecked * CHECKS >= self._limit:
             self._unchecked = 0
             if self._store.nbytes * (CHECKS + 1) > self._limit * CHECKS:  # before the next look it would be over
-                self._relieve()
+                try:
+                    self._relieve()
+                except Exception as error:  # of a disk that is full, or a file that is gone
+                    self._tell_failure(error)
+                self.is_full = self._store.nbytes > 2 * self._limit
 
     def _relieve(self) -> None:
         """Let go of what is on disk; put it there first."""
@@ -161,11 +167,10 @@ class Keeper:
         writer = self._writer
         if writer is not None and self._store.evict(self._limit // 2) > self._limit * 3 // 4 and writer.try_flush():
             self._store.evict(self._limit // 2)
-        self.is_full = self._store.nbytes > 2 * self._limit
 
     def _spill(self) -> None:
         path = tempfile.mkdtemp(prefix="gradviz-")
-        weakref.finalize(self._store, shutil.rmtree, path, ignore_errors=True)
+        weakref.finalize(self._store, _remove, path, os.getpid())
         folder = open_folder(path)
         folder.lock()
         self._writer = self._made(folder, Manifest(began=datetime.now(UTC).isoformat()), 0.0)
@@ -181,8 +186,8 @@ class Keeper:
             self._has_told = True
             where = "a temporary folder" if self._writer is None else self._writer.folder.address
             warn(
-                f"The history cannot be written to {where}: {type(failure).__name__}, {failure}. "
-                "Training goes on, and rows stay in memory until it can be. Said once.",
+                f"The history cannot be written to {where}: {type(failure).__name__}, {failure}. Training goes on, and "
+                "rows stay in memory until it can be; beyond twice memory_limit, only their metrics. Said once.",
                 RecordingWarning,
             )
 
@@ -201,6 +206,27 @@ class Keeper:
         except Exception as error:
             self._tell_failure(error)
         self._writer = None
+
+    def leave(self) -> None:
+        """Write no more: this process was forked, and the folder is its parent's."""
+        self._writer = None
+
+
+_keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    for keeper in _keepers:
+        keeper.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
+def _remove(path: str, owner: int) -> None:
+    if os.getpid() == owner:  # and not a process that was forked from it
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def clear(folder: Folder) -> None:

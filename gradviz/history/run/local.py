@@ -26,6 +26,8 @@ class LocalFolder:
 
     def write(self, name: str, data: bytes | pa.Buffer) -> None:
         """Write a file aside, sync it, and give it its name."""
+        if self._lock.is_lost:  # and another run may be there by now
+            raise OSError("it was moved or removed since this run began to write there")
         target = self._path(name)
         _make(target.parent)
         aside = target.with_name(f".{target.name}.tmp")

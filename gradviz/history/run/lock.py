@@ -23,6 +23,7 @@ class Lock:
 
     def __init__(self, name: str, file: Path | None = None) -> None:
         self._name, self._file = name, file
+        self._descriptor: int | None = None
         self._release: weakref.finalize[..., Lock] | None = None  # so that one that is forgotten is let go
 
     def acquire(self) -> bool:
@@ -43,11 +44,24 @@ class Lock:
                     os.close(descriptor)
                     return False
             _holders[self._name] = os.getpid()
+        self._descriptor = descriptor
         self._release = weakref.finalize(self, _let_go, self._name, descriptor)
+        self._release.atexit = False  # a program that ends still writes; its lock goes when it is gone
         return True
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the file of a lock that is held is no longer where it was: its folder was moved or removed."""
+        if self._descriptor is None or self._file is None:
+            return False
+        try:
+            return not os.path.samestat(os.fstat(self._descriptor), self._file.stat())
+        except FileNotFoundError:
+            return True
 
     def release(self) -> None:
         """Let it go; fine if it is not held."""
+        self._descriptor = None
         if self._release is not None:
             self._release()
 

@@ -7,6 +7,9 @@ import gc
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -16,6 +19,7 @@ import pytest
 
 import gradviz as gv
 from gradviz.errors import HistoryError, RecordingWarning
+from gradviz.history.history import History
 from gradviz.history.run.local import LocalFolder
 from gradviz.history.schema import STATISTICS
 
@@ -353,3 +357,134 @@ def test_no_warning_comes_from_a_run_that_goes_well(tmp_path):
         warnings.simplefilter("error")
         record(begun(save_to=tmp_path / "a", memory_limit="100 kB"), range(200)).end_run()
         assert_holds(gv.History.open(tmp_path / "a"), 200)
+
+
+RECORD = """
+import sys
+import numpy as np
+from gradviz.history.history import History
+
+history = History(save_to=sys.argv[1], flush_interval_s=100)
+history.declare([{"name": "w", "shape": (2,), "dtype": "float32"}])
+for i in range(50):
+    history.append(i, 0, np.ones((1, 8)), np.zeros(1, np.uint8), {"loss": 1.0})
+history.add_events(3, "frozen", ["w"])
+"""
+
+
+def recorded(history: History, start: int, stop: int) -> History:
+    history.declare([{"name": name, "shape": (2,), "dtype": "float32"} for name in "wv"])
+    for i in range(start, stop):
+        history.append(i, 0, np.full((2, 8), float(i)), np.zeros(2, np.uint8), {"loss": 1.0})
+    return history
+
+
+def test_a_program_that_ends_without_ending_its_run_leaves_all_of_it(tmp_path):
+    subprocess.run([sys.executable, "-W", "error", "-c", RECORD, str(tmp_path / "a")], check=True)
+    opened = History.open(tmp_path / "a")
+    assert len(opened) == len(opened.norms) == 50
+    assert len(opened.events) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_was_forked_writes_nothing_into_its_parent_s_folder(tmp_path):
+    history = recorded(History(save_to=tmp_path / "a", flush_interval_s=100), 0, 5)
+    process = os.fork()
+    if not process:
+        try:
+            history.flush()
+            history.end_run()
+        finally:
+            os._exit(0)
+    os.waitpid(process, 0)
+    assert len(History.open(tmp_path / "a")) == 0
+    history.end_run()
+    assert len(History.open(tmp_path / "a")) == 5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_and_takes_no_rows_of_its_parent_s_away(tmp_path):
+    with pytest.warns(RecordingWarning, match="outgrown"):
+        history = recorded(History(memory_limit=20_000), 0, 500)
+    process = os.fork()
+    if not process:
+        try:
+            del history
+        finally:
+            os._exit(0)
+    os.waitpid(process, 0)
+    assert history.select(iterations=slice(0, 5)).norms["w"].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("also", ["", "and another run is there"])
+def test_a_folder_that_was_moved_is_not_written_anew(tmp_path, also):
+    history = recorded(History(save_to=tmp_path / "a", flush_interval_s=100), 0, 5)
+    history.flush()
+    shutil.move(tmp_path / "a", tmp_path / "moved")
+    if also:
+        subprocess.run([sys.executable, "-c", RECORD, str(tmp_path / "a")], check=True)
+    history.end_epoch(0, 5, {"loss": 1.0}, 0)
+    with pytest.warns(RecordingWarning, match="cannot be written"):
+        history.flush()
+    assert history.norms["w"].tolist() == [0, 1, 2, 3, 4]
+    history.end_run()
+    assert len(History.open(tmp_path / "moved")) == 5
+    if also:
+        assert len(History.open(tmp_path / "a")) == 50
+        assert History.open(tmp_path / "a").epochs.empty
+    else:
+        assert not (tmp_path / "a").exists()
+
+
+def test_rows_in_memory_are_read_when_their_files_are_gone(tmp_path):
+    history = recorded(History(save_to=tmp_path / "a", flush_interval_s=100), 0, 5)
+    history.flush()
+    shutil.rmtree(tmp_path / "a")
+    assert history.norms["w"].tolist() == [0, 1, 2, 3, 4]
+    with pytest.warns(RecordingWarning, match="cannot be written"):
+        history.end_run()
+
+
+def test_a_disk_that_takes_no_overflow_is_told_once_and_training_goes_on(monkeypatch):
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkdtemp", full)
+    with pytest.warns(RecordingWarning, match="No space left") as told:
+        history = recorded(History(memory_limit=20_000), 0, 800)
+    assert len(told) == 1
+    assert len(history) == 800
+    assert history._keeper.is_full
+
+
+@pytest.mark.parametrize(
+    ("option", "came"),
+    [
+        ({"seed": 1.5}, "1.5"),
+        ({"seed": True}, "True"),
+        ({"save_to": 5}, "an int"),
+        ({"save_to": "a\0b"}, "a.x00b"),
+        ({"memory_limit": "5k"}, "'5k'"),
+        ({"memory_limit": "9" * 400}, "999"),
+        ({"flush_interval_s": 1e300}, "1e.300"),
+        ({"flush_interval_s": 10**400}, "1000"),
+    ],
+)
+def test_an_option_that_no_run_can_have_is_refused(option, came):
+    with pytest.raises(HistoryError, match=came):
+        History(**option)
+
+
+def test_numpy_s_own_whole_numbers_are_a_seed(tmp_path):
+    recorded(History(save_to=tmp_path / "a", seed=np.int64(3)), 0, 1).end_run()
+    assert len(History.open(tmp_path / "a")) == 1
+
+
+def test_a_folder_that_was_moved_says_so(tmp_path):
+    folder = LocalFolder(str(tmp_path / "a"))
+    folder.lock()
+    folder.write("x", b"1")
+    (tmp_path / "a").rename(tmp_path / "b")
+    with pytest.raises(OSError, match="moved or removed"):
+        folder.write("x", b"2")
+    folder.unlock()
