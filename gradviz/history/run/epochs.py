@@ -17,7 +17,8 @@ def write_epochs(folder: Folder, records: Sequence[dict[str, float]]) -> None:
     """One line for each epoch; OSError if that fails. What an epoch has no mean of is null."""
     sink = pa.BufferOutputStream()
     names = dict.fromkeys(name for record in records for name in record)
-    pq.write_table(pa.table({name: [record.get(name) for record in records] for name in names}), sink)
+    table = pa.table({name: [record.get(name) for record in records] for name in names})
+    pq.write_table(table, sink, write_page_checksum=True)
     folder.write(EPOCHS, sink.getvalue())
 
 
@@ -30,7 +31,7 @@ def read_epochs(folder: Folder) -> list[dict[str, float]]:
         If the file is damaged.
     """
     try:
-        table = pq.read_table(pa.BufferReader(folder.read(EPOCHS)))
+        table = pq.read_table(pa.BufferReader(folder.read(EPOCHS)), page_checksum_verification=True)
     except FileNotFoundError:
         return []
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -15,6 +15,7 @@ from gradviz.history.run.form import FORMAT, check_format, damaged, version
 from gradviz.history.schema import Parameter
 
 MANIFEST = "run.json"
+_LARGEST = 2**63 - 1
 
 
 class Began(TypedDict):
@@ -141,7 +142,7 @@ def _read(told: dict[str, Any]) -> Any:
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
 def _is_time(value: Any) -> bool:
@@ -158,6 +159,7 @@ def _is_parameter(value: Any) -> bool:
         and isinstance(value.get("name"), str)
         and isinstance(value.get("dtype"), str)
         and _is_list(value.get("shape"), _is_whole)
+        and math.prod(value["shape"]) <= _LARGEST
     )
 
 
@@ -172,7 +174,10 @@ def _is_list(value: Any, fits: Callable[[Any], bool]) -> bool:
 _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "began": (_is_time, "an ISO time"),
     "ended": (lambda value: value is None or _is_time(value), "an ISO time, or null"),
-    "parameters": (lambda value: _is_list(value, _is_parameter), "a list of names, shapes and dtypes"),
+    "parameters": (
+        lambda value: _is_list(value, _is_parameter) and len({each["name"] for each in value}) == len(value),
+        "a list of names, shapes and dtypes",
+    ),
     "attempts": (lambda value: _is_list(value, _is_attempt), "a list of iterations and ISO times"),
     "status": (lambda value: isinstance(value, str), "a text"),
     "seed": (

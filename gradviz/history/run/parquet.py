@@ -51,7 +51,7 @@ def encode(schema: pa.Schema, groups: Iterable[pa.RecordBatch | pa.Table], told:
         for group in groups:
             write = writer.write_table if isinstance(group, pa.Table) else writer.write_batch
             write(group, row_group_size=max(group.num_rows, 1))
-        note = json.dumps({"format": FORMAT, **told}, separators=(",", ":"))
+        note = json.dumps({"format": FORMAT, "columns": schema.names, **told}, separators=(",", ":"))
         writer.add_key_value_metadata({_KEY: note, _CHECKSUM: _checksum(note.encode())})
     return sink.getvalue()
 
@@ -74,7 +74,10 @@ class ParquetPart:
                 raise self.damaged("it was not written by gradviz")
             if noted.get(_CHECKSUM.encode()) != _checksum(note):
                 raise self.damaged("its footer is not as it was written")
-            check_format(json.loads(note)["format"], f"{self.folder.address}: {self.name}")
+            told = json.loads(note)
+            check_format(told["format"], f"{self.folder.address}: {self.name}")
+            if told.get("columns", file.schema_arrow.names) != file.schema_arrow.names:
+                raise self.damaged("its columns are not called as they were")
             return file.metadata
 
     @property

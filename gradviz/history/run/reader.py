@@ -11,6 +11,7 @@ from gradviz.errors import HistoryError, RecordingWarning, warn
 from gradviz.history.attempts import Attempts
 from gradviz.history.run.epochs import read_epochs
 from gradviz.history.run.folder import Folder
+from gradviz.history.run.form import damaged
 from gradviz.history.run.manifest import Manifest
 from gradviz.history.run.names import PartName, current
 from gradviz.history.run.parts import RowPart, TablePart
@@ -106,8 +107,10 @@ class Reader:
             begins = begins[: len(before.begins)]
             written = {k: min(end, before.written(k)) if k < len(begins) else 0 for k, end in written.items()}
         self._attempts = Attempts(begins, written)
-        # Of a run that has ended all rows are whole, and need no second look each time.
-        attempts = self._attempts if manifest.ended is None or before is not None else Attempts(begins)
+        self._check_whole(manifest, stages["backward"], iteration, attempt)
+        # Of an attempt that has ended all rows are whole, and need no second look each time.
+        killed = {k: end for k, end in written.items() if k < len(begins) - 1}
+        attempts = self._attempts if manifest.ended is None or before is not None else Attempts(begins, killed)
         holding = attempts.holds(iteration, attempt)
         epoch = columns["epoch"].values[holding]
         with store.lock:
@@ -144,6 +147,24 @@ class Reader:
                 f"the rows of {widest} and {latest + 1}: it belongs to another run. Nothing was deleted; put back the "
                 "run.json that was there."
             )
+
+    def _check_whole(self, manifest: Manifest, parts: list[RowPart], iteration: Any, attempt: Any) -> None:
+        """Each iteration that has metrics has a row of gradients, and none has one alone, once all is written."""
+        if manifest.ended is None or self._gaps or self._skipped or len(manifest.attempts) > len(self._attempts.begins):
+            return
+        ends = [self._attempts.written(k) for k in range(len(self._attempts.begins))]
+        there = sum(
+            int(np.searchsorted(part.iteration, ends[part.attempt])) for part in parts if part.attempt < len(ends)
+        )
+        wanted = sum(int(((attempt == k) & (iteration < end)).sum()) for k, end in enumerate(ends))
+        last = len(ends) - 1
+        if there != wanted:
+            self._readable(lambda: self._refuse("gradients", f"{wanted - there} iterations have only metrics"), None)
+        elif any(part.attempt == last and part.iteration[-1] >= ends[last] for part in parts):
+            self._readable(lambda: self._refuse("metrics", "the last iterations have only gradients"), None)
+
+    def _refuse(self, name: str, why: str) -> None:
+        raise damaged(self.folder.address, name, why)
 
     def _row_parts(self, stage: str) -> Iterator[RowPart]:
         for file in self._files("gradients", stage):

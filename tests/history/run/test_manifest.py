@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 
 import numpy as np
@@ -45,7 +46,15 @@ def run(tmp_path):
         Manifest,
         began=times,
         ended=st.none() | times,
-        parameters=st.lists(st.builds(Parameter, name=st.text(), shape=st.lists(whole).map(tuple), dtype=st.text())),
+        parameters=st.lists(
+            st.builds(
+                Parameter,
+                name=st.text(),
+                shape=st.lists(whole).map(tuple).filter(lambda shape: math.prod(shape) < 2**63),
+                dtype=st.text(),
+            ),
+            unique_by=lambda parameter: parameter["name"],
+        ),
         attempts=st.lists(st.builds(Began, begins=whole, at=times)),
         status=st.text(),
         seed=st.none() | st.integers(),

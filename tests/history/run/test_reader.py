@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gradviz as gv
 from gradviz.errors import HistoryError, RecordingWarning
+from gradviz.history.history import History
 from gradviz.history.overview import NOT_RECORDED
 from gradviz.history.run.local import LocalFolder
 from gradviz.history.run.names import PartName
+from gradviz.history.run.writer import Writer
 
 
 def row(i: int) -> tuple[np.ndarray, np.ndarray]:
@@ -203,3 +207,108 @@ def test_a_forked_process_reads_on_by_itself(tmp_path):
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     history.end_run()
+
+
+PARTS = [f"gradients/backward-{k:08d}-{k:08d}.parquet" for k in range(3)]
+PARTS += [f"metrics/rows-{k:08d}-{k:08d}.parquet" for k in range(3)]
+
+
+def rows(history: History, start: int, stop: int) -> None:
+    for i in range(start, stop):
+        history.append(i, i // 10, np.full((2, 8), float(i)), np.zeros(2, np.uint8), {"loss": float(i)})
+
+
+def begun(folder: Path, **options: object) -> History:
+    history = History(save_to=folder, flush_interval_s=100, **options)
+    history.declare([{"name": name, "shape": (2,), "dtype": "float32"} for name in "wv"])
+    return history
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    history = begun(tmp_path / "a")
+    for k in range(3):
+        rows(history, 10 * k, 10 * k + 10)
+        history.end_epoch(k, 10, {"loss": 1.5 + k}, 0)
+        history.flush()
+    history.end_run()
+    return tmp_path / "a"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_is_missing_is_told(run, part):
+    (run / part).unlink()
+    with pytest.raises(HistoryError, match=part.split("/")[0]):
+        History.open(run)
+    with pytest.warns(RecordingWarning, match=part.split("/")[0]):
+        left = History.open(run, skip_damaged=True)
+    assert len(left.select(iterations=slice(0, 30)).gradients) > 0
+
+
+def test_no_bit_of_the_epochs_or_of_the_names_of_columns_turns_unseen(run):
+    epochs, names = History.open(run).epochs, list(History.open(run).metrics)
+    for file in (run / "epochs.parquet", run / PARTS[3]):
+        whole = file.read_bytes()
+        for at in range(0, len(whole), 7 if file.name == "epochs.parquet" else 11):
+            file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            try:
+                opened = History.open(run)
+                same = opened.epochs.equals(epochs) and list(opened.metrics) == names
+            except HistoryError:
+                continue
+            assert same, f"{file.name} at {at}"
+        file.write_bytes(whole)
+
+
+def test_a_picture_of_which_a_bit_turned_is_drawn_anew(run):
+    file = run / "overview.safetensors"
+    before = History.open(run).overview()[0].maximum
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    np.testing.assert_array_equal(History.open(run).overview()[0].maximum, before)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("parameters", [{"name": "w", "shape": [2], "dtype": "float32"}] * 2),
+        ("parameters", [{"name": name, "shape": [2**40, 2**40], "dtype": "float32"} for name in "wv"]),
+    ],
+)
+def test_what_no_run_json_says_is_refused(run, field, value):
+    told = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**told, field: value}))
+    with pytest.raises(HistoryError, match=field):
+        History.open(run)
+
+
+def test_rows_that_a_killed_attempt_wrote_without_their_metrics_never_hold(tmp_path, monkeypatch):
+    history = begun(tmp_path / "a")
+    rows(history, 0, 10)
+    history.flush()
+    rows(history, 10, 20)
+    put = Writer._put
+
+    def killed(self, name, *others):
+        if name.startswith("metrics"):
+            raise KeyboardInterrupt
+        put(self, name, *others)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "_put", killed)
+        with pytest.raises(KeyboardInterrupt):
+            history.flush()
+    history._keeper._writer._stop.set()  # as when its process is gone
+    history._keeper._writer.folder.unlock()
+    history._keeper.leave()
+    again = begun(tmp_path / "a", if_exists="resume")
+    again.begin_attempt(25, 2)  # a checkpoint that is newer than the rows
+    rows(again, 25, 30)
+    again.end_run()
+    opened = History.open(tmp_path / "a")
+    there = [*range(10), *range(25, 30)]
+    for one in (again, opened):
+        for view in (one, one.select(attempts="all")):
+            assert view.norms.index.get_level_values("iteration").tolist() == there
+            assert view.metrics.index.get_level_values("iteration").tolist() == there
