@@ -155,14 +155,22 @@ class Writer:
         OSError
             If something cannot be written.
         """
+        try:
+            try:
+                self._finish()
+            except OSError:
+                raise
+            except Exception:  # a signal's handler may raise anywhere, as torch's does when Ctrl-C ends its workers
+                self._finish()
+        finally:
+            self.folder.unlock()
+
+    def _finish(self) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
         self._thread = None
-        try:
-            self.flush(ended=True)
-        finally:
-            self.folder.unlock()
+        self.flush(ended=True)
 
     # -----------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from pathlib import Path
 
@@ -232,6 +234,33 @@ def test_a_disk_that_fails_to_the_end_is_told_and_another_history_may_write_ther
     history.begin_run()  # what was left is written now
     history.end_run()
     assert len(gv.History.open(tmp_path / "a")) == 9
+
+
+@pytest.mark.parametrize("place", ["write", "join"])
+def test_an_error_of_a_signal_s_handler_in_the_last_moment_costs_no_row(tmp_path, monkeypatch, place):
+    """Torch's handler of SIGCHLD raises wherever the program stands, when Ctrl-C has ended the workers of a loader."""
+
+    def raises(*_):
+        raise RuntimeError("DataLoader worker exited unexpectedly")
+
+    history = record(begun(save_to=tmp_path / "a", flush_interval_s=60), range(5))
+    whose, name = (LocalFolder, "write") if place == "write" else (threading.Thread, "join")
+    done = getattr(whose, name)
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(whose, name, done)
+        signal.raise_signal(signal.SIGCHLD)
+        return done(*arguments)
+
+    earlier = signal.signal(signal.SIGCHLD, raises)
+    try:
+        monkeypatch.setattr(whose, name, interrupted)
+        history.end_run()
+    finally:
+        signal.signal(signal.SIGCHLD, earlier)
+    assert_holds(gv.History.open(tmp_path / "a"), 5)
+    assert_holds(history, 5)
+    record(begun(save_to=tmp_path / "a", if_exists="overwrite"), range(1)).end_run()  # it is locked no more
 
 
 # What is in the way -------------------------------------------------------------------------------------------------
