@@ -44,6 +44,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import math
 import operator
 import os
 import sys
@@ -285,7 +286,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     word = str(name).lower().removesuffix("_loss")
     by_initials = [full for full in known if word and "".join(part[:1] for part in full.split("_")) == word]
     by_beginning = [full for full in known if len(word) > 2 and full.startswith(word)]
-    close = by_initials or difflib.get_close_matches(word, known, n=1, cutoff=0.55) or by_beginning
+    close = by_initials or by_beginning or difflib.get_close_matches(word, known, n=1, cutoff=0.55)
     if not close:
         more = f" ... {len(known) - MOST_KNOWN} more" if len(known) > MOST_KNOWN else ""
         return "known: " + ", ".join(known[:MOST_KNOWN]) + more
@@ -329,6 +330,23 @@ def whole(name: str, value: object, *, least: int = 0, error: type[ValueError] =
     if number < least:
         raise error(f"{name} is a whole number from {least} on; got {value!r}.")
     return number
+
+
+def at_least_0(name: str, value: object) -> float:
+    """An argument as a finite number from 0 on; ValueError if it is none.
+
+    Examples
+    --------
+    >>> at_least_0("timeout", 2)
+    2.0
+    >>> at_least_0("timeout", -1)
+    Traceback (most recent call last):
+    ValueError: timeout is a number from 0 on; got -1.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value >= 0 or not math.isfinite(value):  # type: ignore[operator, arg-type]
+        raise ValueError(f"{name} is a number from 0 on; got {value!r}.")
+    return float(value)  # type: ignore[arg-type]
 
 
 def names_nearest_keyword(function: Callable[P, R]) -> Callable[P, R]:

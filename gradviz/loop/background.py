@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
-from gradviz.errors import LoopError, names_nearest_keyword
+from gradviz.errors import LoopError, at_least_0, names_nearest_keyword
 from gradviz.loop.data import Data
 from gradviz.loop.display import Display
 from gradviz.loop.events import State
@@ -127,7 +127,7 @@ class Controlled(Turns):
         Raises
         ------
         DataError, ModelError, LossError, OptimizerError
-            Before anything has moved, if the data, the model or the loss cannot be trained, or not so.
+            Before anything has moved, if the data, the model or the loss cannot be trained, or not so; as in `run`.
         LoopError
             If a run of this loop is under way, or another loop trains the same parameters (see `running`).
 
@@ -223,7 +223,7 @@ class Controlled(Turns):
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait at most.
+            Seconds to wait at most; 0 asks only whether it has ended.
 
         Returns
         -------
@@ -231,6 +231,8 @@ class Controlled(Turns):
 
         Raises
         ------
+        ValueError
+            If `timeout` is no number from 0 on.
         TimeoutError
             If it takes longer; the training goes on.
         LoopError
@@ -238,6 +240,8 @@ class Controlled(Turns):
         Exception
             What ended the training, with its traceback; the first time that it is waited for.
         """
+        if timeout is not None:
+            timeout = at_least_0("timeout", timeout)
         worker = self._worker
         if worker is None:
             if self._under_way is not None:

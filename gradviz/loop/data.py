@@ -77,6 +77,11 @@ class Epochs:
         """Where streams are looked for; one that several lead to belongs to the first."""
         return {"data": self._data, **beside, "batches": self._given}
 
+    @property
+    def is_read_once(self) -> bool:
+        """Whether the data is an iterator: looking at its first batch takes that out of it, and nothing is begun."""
+        return isinstance(self._data, Iterator)
+
     def empty(self, epoch: int) -> DataError:
         """The error for an epoch without a batch."""
         if isinstance(self._data, Iterator):
@@ -117,6 +122,17 @@ def takes_one(function: Callable[..., Any]) -> bool:
     except ValueError:  # no signature to read
         return True
     return True
+
+
+def not_of_the_state(name: str) -> str:
+    """What is said of a function, given by that name, that does not take the state.
+
+    Examples
+    --------
+    >>> not_of_the_state("when")
+    'when is called with the state alone, which this function does not take; write when=lambda state: ...'
+    """
+    return f"{name} is called with the state alone, which this function does not take; write {name}=lambda state: ..."
 
 
 def length(batches: Iterable[Any], limit: int | None) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from gradviz.errors import EventError, described, whole
+from gradviz.loop.data import not_of_the_state, takes_one
 
 Per = Literal["run", "epoch"]
 
@@ -63,7 +64,12 @@ class Filter:
 
     def __post_init__(self) -> None:
         for name, least in (("every", 1), ("after", 0), ("before", 1), ("once", 1)):
-            if (value := getattr(self, name)) is not None:
+            value = getattr(self, name)
+            if name == "once" and value is True:
+                raise EventError(
+                    "once is the number of a time, once=3 the 3rd only; the first time only is once=1; got True."
+                )
+            if value is not None:
                 object.__setattr__(self, name, whole(name, value, least=least, error=EventError))
         if not isinstance(self.first, bool):
             is_count = isinstance(self.first, int) and self.first > 0
@@ -71,6 +77,8 @@ class Filter:
             raise EventError(f"first is True or False; got {self.first!r}.{hint}")
         if self.when is not None and not callable(self.when):
             raise EventError(f"when is a function of the state that says yes or no; got {described(self.when)}.")
+        if self.when is not None and not takes_one(self.when):
+            raise EventError(not_of_the_state("when"))
         if self.per not in ("run", "epoch"):
             raise EventError(f'per is "run" or "epoch"; got {self.per!r}.')
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import traceback
@@ -260,6 +261,13 @@ def test_a_handler_cannot_wait_for_itself_nor_pause_a_run_that_blocks():
     loop.handle_event("iteration_completed", lambda state: loop.pause())
     with pytest.raises(LoopError, match="in the one that asks"):
         loop.run(DATA)
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, math.inf, "1"])
+def test_it_waits_for_some_time_from_0_on(timeout):
+    with pytest.raises(ValueError, match="timeout is a number from 0 on; got"):
+        make().wait(timeout)
+    assert make().wait(0).status == "idle"
 
 
 def test_ctrl_c_ends_the_waiting_only():

@@ -246,6 +246,8 @@ def test_a_handler_that_is_attached_in_its_own_event_waits_for_the_next():
     ("event", "fn", "words"),
     [
         ("epoch_complete", print, "No event is called 'epoch_complete': did you mean 'epoch_completed'?"),
+        ("epoch", print, "did you mean 'epoch_completed'?"),
+        ("iteration", print, "did you mean 'iteration_completed'?"),
         (["started", "stopped"], print, "No event is called 'stopped': did you mean 'started'?"),
         ([], print, "An empty list names no event; known: started, epoch_started"),
         (3, print, 'An event is a name such as "epoch_completed", or a list of names; got an int'),

@@ -113,11 +113,13 @@ def test_all_that_are_given_must_hold(every, after, before, once):
     [
         ({"every": 0}, "every is a whole number from 1 on; got 0"),
         ({"every": True}, "every is a whole number from 1 on; got True"),
+        ({"once": True}, "once is the number of a time, once=3 the 3rd only; the first time only is once=1; got True"),
         ({"after": -1}, "after is a whole number from 0 on; got -1"),
         ({"before": 0}, "before is a whole number from 1 on; got 0"),
         ({"once": 1.5}, "once is a whole number from 1 on; got 1.5"),
         ({"first": 1}, "first is True or False; got 1"),
         ({"when": 3}, "says yes or no; got an int"),
+        ({"when": lambda: True}, "when is called with the state alone, .*; write when=lambda state: ..."),
         ({"per": "epochs"}, 'per is "run" or "epoch"; got \'epochs\''),
     ],
 )

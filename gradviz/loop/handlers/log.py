@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from gradviz.errors import EventError, described
+from gradviz.loop.data import not_of_the_state, takes_one
 from gradviz.loop.events import State
 from gradviz.loop.handlers.beside import beside_bars
 from gradviz.loop.same import is_same_handler
@@ -18,6 +19,8 @@ class Log:
         if not callable(message):
             example = "lambda state: f\"{state.metrics['loss']:.3f}\""
             raise EventError(f"A message is a function of the state; got {described(message)}. Write {example}.")
+        if not takes_one(message):
+            raise EventError(not_of_the_state("message"))
         if file is not None and not hasattr(file, "write"):
             raise EventError(f'file is an open file, such as open("log.txt", "w"); got {described(file)}.')
         self._message = message

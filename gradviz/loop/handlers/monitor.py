@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import torch
 
-from gradviz.errors import MetricError, described, nearest, whole
+from gradviz.errors import MetricError, at_least_0, described, nearest, whole
+from gradviz.loop.data import not_of_the_state, takes_one
 from gradviz.loop.events import Control, Handler, State
 from gradviz.loop.metrics.measured import VALIDATION
 from gradviz.loop.same import is_same_handler
@@ -100,6 +101,8 @@ class Monitor:
     def __init__(self, watched: Watched, fn: Handler) -> None:
         if not callable(fn):
             raise ValueError(f"monitor calls a function of the state; got {described(fn)}.")
+        if not takes_one(fn):
+            raise ValueError(not_of_the_state("fn"))
         self._watched = watched
         self._fn = fn
         self.metric = watched.metric
@@ -161,16 +164,3 @@ def value_of(metric: str, state: State) -> float:
             "same event and with the same filters."
         )
     raise MetricError(f"No metric is called {metric!r}: {hint}")
-
-
-def at_least_0(name: str, value: Any) -> float:
-    """A number from 0 on.
-
-    Raises
-    ------
-    ValueError
-    """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not value >= 0 or not math.isfinite(value):
-        raise ValueError(f"{name} is a number from 0 on; got {value!r}.")
-    return float(value)

@@ -7,9 +7,9 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from gradviz.errors import ScheduleWarning, warn, whole
+from gradviz.errors import ScheduleWarning, at_least_0, warn, whole
 from gradviz.loop.events import State
-from gradviz.loop.handlers.monitor import Watched, at_least_0, value_of
+from gradviz.loop.handlers.monitor import Watched, value_of
 from gradviz.loop.handlers.schedule import check_learning_rate
 
 _MEMORY = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")

@@ -65,6 +65,8 @@ def test_a_line_is_a_string_and_a_message_a_function():
         small_loop().log(lambda state: state.metrics["loss"]).run(DATA)
     with pytest.raises(EventError, match=r"A message is a function of the state; got a str\. Write lambda state: f"):
         small_loop().log("loss {loss}")
+    with pytest.raises(EventError, match=r"message is called with the state alone, .*; write message=lambda state"):
+        small_loop().log(lambda: "line")
     with pytest.raises(EventError, match=r'file is an open file, such as open\("log.txt", "w"\); got a str'):
         small_loop().log(line, file="log.txt")
 

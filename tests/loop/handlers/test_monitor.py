@@ -135,6 +135,7 @@ def test_a_validation_s_metric_is_there_for_what_is_attached_after_it():
         ({"min_delta": math.nan}, "min_delta is a number from 0 on; got nan"),
         ({"metric": 3}, 'A metric is watched by its name, such as "loss"; got an int'),
         ({"fn": 3}, "monitor calls a function of the state; got an int"),
+        ({"fn": lambda: None}, "fn is called with the state alone, .*; write fn=lambda state: ..."),
     ],
 )
 def test_options_that_are_none_are_refused(options, words):
