@@ -120,6 +120,7 @@ class View:
     def epochs(self) -> pd.DataFrame:
         """The means of every epoch, also of one that was broken off, by examples, over finite values; index epoch.
 
+        Where none of an epoch's values is finite, it is inf if all are inf, -inf if all are -inf, and otherwise NaN.
         `nonfinite` counts the iterations whose loss was NaN or infinite.
         """
         with self._store.lock:

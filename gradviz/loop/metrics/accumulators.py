@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
+import numpy as np
+
 from gradviz.errors import MetricError, described, nearest
 
 Fold = Callable[[float, float, int], float]
@@ -46,6 +48,11 @@ class Accumulator:
     def value(self) -> float:
         """Of the finite values; NaN without any."""
         raise NotImplementedError
+
+    @property
+    def result(self) -> float:
+        """Of the finite values; where none is, what all of them are: infinite, or NaN if they differ or one is."""
+        return self.value if self.n else self.complete
 
     @property
     def complete(self) -> float:
@@ -208,6 +215,8 @@ def maker(accumulate: str | Fold) -> Callable[[], Accumulator]:
             raise MetricError(f"Python's {builtin.__name__} takes no (so_far, value, n); write accumulate={name!r}.")
     try:
         inspect.signature(accumulate).bind(0.0, 0.0, 1)
+        if isinstance(accumulate, np.ufunc) and accumulate.nin != 3:  # which would take n for where to write
+            raise TypeError
     except TypeError:
         raise MetricError(
             "A function to accumulate by takes what it has come to, the new value, and the number of values before: "

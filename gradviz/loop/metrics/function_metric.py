@@ -83,8 +83,8 @@ class FunctionMetric(Metric):
 
     @property
     def value(self) -> np.floating[Any]:
-        """What it came to over the batches whose value is finite."""
-        return self._reported(self.running.value)
+        """What it came to over the batches whose value is finite; where none is, over all."""
+        return self._reported(self.running.result)
 
     @property
     def complete(self) -> np.floating[Any]:

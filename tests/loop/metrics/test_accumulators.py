@@ -7,6 +7,7 @@ import io
 import math
 import operator
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -76,6 +77,15 @@ def test_of_all_values_together_it_is_what_arithmetic_makes_of_the_infinite_ones
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("values", "result"), [([INF, INF], INF), ([-INF], -INF), ([INF, NAN], NAN), ([NAN], NAN)])
+def test_where_no_value_is_finite_it_says_of_what_kind_they_were(name, values, result):
+    at_the_end = NAN if name == "last" and math.isnan(values[-1]) else result
+    assert accumulated(name, values).result == pytest.approx(at_the_end, nan_ok=True)
+    assert accumulated(name, [*values, 2.0]).result == 2.0
+    assert math.isnan(accumulated(name, values, [0] * len(values)).result)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_value_of_no_weight_is_seen_and_counts_for_nothing(name):
     accumulator = accumulated(name, [2.0, 100.0, NAN], [3, 0, 0])
     assert accumulator.value == accumulator.complete == 2.0
@@ -109,6 +119,7 @@ def test_a_function_gets_the_first_value_then_what_it_made_and_how_many_there_we
         (lambda so_far, value: so_far + value, "lambda so_far, value, n: ..."),
         (functools.partial(lambda a, b, c: 0, 1), "the number of values before"),
         (operator.add, "lambda so_far, value, n"),
+        (np.maximum, "lambda so_far, value, n"),
     ],
 )
 def test_what_accumulates_nothing_is_told_so(accumulate, words):
