@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self, TextIO, Unpack
 
-from gradviz.errors import MetricWarning, names_nearest_keyword, warn
+from gradviz.errors import names_nearest_keyword
 from gradviz.loop.data import Data
 from gradviz.loop.events import Handler, State, named_events
 from gradviz.loop.filters import Filter, Filters, Per
@@ -68,7 +68,7 @@ class Handled(Steered):
         Raises
         ------
         EventError
-            If there is no such event, or a filter is not of its kind.
+            If there is no such event, a filter is not of its kind, or a function does not take the state alone.
 
         Examples
         --------
@@ -113,8 +113,8 @@ class Handled(Steered):
         Raises
         ------
         EventError
-            If `message` is no function, there is no such event, or a filter is not of its kind; in the run, if what it
-            returns is no string.
+            If `message` is no function of the state, there is no such event, or a filter is not of its kind; in the
+            run, if what it returns is no string.
 
         Examples
         --------
@@ -143,8 +143,8 @@ class Handled(Steered):
         the loss that is trained by. Metrics of what only training has, such as gradients, are left out and named once.
 
         Results stay in `state.metrics` until the next validation, or until the epoch is over; `history.epochs` has the
-        last ones of each epoch. A loop has one validation: the next call takes the place of the one before, and says so
-        if its data is another.
+        last ones of each epoch. A loop has one validation: the next call takes the place of the one before, and says
+        so, once, if its data is another.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class Handled(Steered):
         Warns
         -----
         MetricWarning
-            W0203: if the loop had a validation of other data.
+            W0203, once: if the loop had a validation of other data.
 
         Examples
         --------
@@ -189,10 +189,6 @@ class Handled(Steered):
         self._attach(events, training.validate, filters)
         training.handlers.remove(training.validate, set(VALIDATED_AT).difference(events))
         training.validation = validation
-        if earlier is not None and not earlier.is_of(data):
-            warn(
-                "A loop has one validation: this one takes the place of the one before. To look at other data as well, "
-                'call gv.evaluator(model, loss).run(data) in a function: loop.handle_event("epoch_completed", fn).',
-                MetricWarning,
-            )
+        if earlier is not None:
+            validation.succeed(earlier)
         return self

@@ -17,6 +17,9 @@ from gradviz.loop.same import is_same_handler
 from gradviz.step.eval_step import EvalStep
 from gradviz.step.streams import unsaved_in
 
+_OTHER_DATA = VALIDATION
+"""In what was said, among names of metrics; none begins so."""
+
 
 class Validation:
     """What a loop's metrics come to on validation data.
@@ -66,7 +69,19 @@ class Validation:
         """Those of its data that no checkpoint can hold, in words."""
         return [f"validation {stream}" for stream in unsaved_in(self._source.held())]
 
-    def is_of(self, data: Data) -> bool:
+    def succeed(self, earlier: Validation) -> None:
+        """Take its place, and say nothing again that it has said; that it had other data is said once."""
+        self._said |= earlier._said
+        if not earlier._is_of(self._data) and _OTHER_DATA not in self._said:
+            self._said.add(_OTHER_DATA)
+            warn(
+                "A loop has one validation: this one takes the place of the one before (said once). To look at other "
+                "data as well, call gv.evaluator(model, loss).run(data) in a function: "
+                'loop.handle_event("epoch_completed", fn).',
+                MetricWarning,
+            )
+
+    def _is_of(self, data: Data) -> bool:
         """Whether its data is this, or this defined once more, as when a notebook cell runs again."""
         return is_same_handler(self._data, data) if isinstance(data, FunctionType) else self._data is data
 

@@ -300,8 +300,13 @@ def test_a_validation_of_other_data_takes_the_place_with_a_word_and_the_same_onc
     with pytest.warns(MetricWarning, match="A loop has one validation: this one takes the place"):
         loop.validate(held_out)
     loop.validate(held_out)
+
+
+def test_a_cell_that_builds_its_validation_data_hears_that_it_takes_the_place_once():
+    loop = resting_loop().validate(list(VALIDATION))
     with pytest.warns(MetricWarning, match="takes the place"):
         loop.validate(list(VALIDATION))
+    loop.validate(list(VALIDATION))
 
 
 @pytest.mark.parametrize(
