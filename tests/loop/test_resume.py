@@ -437,6 +437,7 @@ def test_of_a_folder_the_newest_good_one_is_taken_and_the_damaged_are_named(tmp_
         loop = small_loop().resume(tmp_path)
     assert len(said) == 1
     assert "checkpoint_2_1.pt is damaged" in str(said[0].message)
+    assert "weights_only" not in str(said[0].message)
     assert loop.state.epoch == 2
 
 
@@ -494,8 +495,8 @@ def test_what_is_no_checkpoint_is_an_error(tmp_path):
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         small_loop().resume(tmp_path)
     file.write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="is damaged, or no checkpoint"):
-        small_loop().resume(file)
+    with pytest.raises(CheckpointError, match=r"is damaged, or no checkpoint \(UnpicklingError: [^.]*\)\.$"):
+        small_loop().resume(file)  # and no word of torch's that it be read unsafely
     with pytest.raises(CheckpointError, match=r"No checkpoint in .* can be read"):
         small_loop().resume(tmp_path)
     torch.save(nn.Linear(2, 1).state_dict(), file)

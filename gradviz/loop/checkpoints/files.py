@@ -190,7 +190,8 @@ def _read(file: Path) -> dict[str, Any]:
                 raise ValueError(f"the checksum of {damaged} is wrong")
         checkpoint = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        cause = f"{type(error).__name__}: {error}".splitlines()[0]
+        # Torch's next sentences advise to read it by a way that runs whatever code is in it.
+        cause = f"{type(error).__name__}: {error}".splitlines()[0].split(". ")[0].removesuffix(".")
         raise CheckpointError(f"{file} is damaged, or no checkpoint ({cause}).") from error
     if not isinstance(checkpoint, dict) or checkpoint.get("format") != FORMAT:
         raise CheckpointError(
