@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from threading import Condition
 
+HEARD_S = 0.2
+"""So long a run rests in one go. Python hears of a signal that came in another thread only when it does something."""
+
 
 class Gate:
     """Between two iterations: where a run waits while it is paused, and hears that it should stop.
@@ -59,7 +62,7 @@ class Gate:
             while self.shut:
                 self._rests = True
                 self._changed.notify_all()
-                self._changed.wait()
+                self._changed.wait(HEARD_S)
 
     def leave(self) -> None:
         """The run is over; nobody need wait for it to rest."""

@@ -191,6 +191,8 @@ class Training:
         progress.pause()
         self.history.notify(final=True)
         with self.guard.at_once():
+            if self.guard.requested:  # since it was last asked for
+                raise KeyboardInterrupt
             self.gate.rest()
         self.course.leave_out(time.perf_counter() - began)
         state.status = "training"

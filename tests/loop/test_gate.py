@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from threading import Thread
+import signal
+from threading import Event, Thread, get_ident
 
 import pytest
 
@@ -54,3 +55,24 @@ def test_nobody_waits_for_a_run_that_is_over_or_that_stops():
     gate.close()
     assert not gate.shut
     gate.wait_until_it_rests()
+
+
+def test_ctrl_c_is_heard_whichever_thread_the_system_gives_it_to():
+    gate, over = Gate(), Event()
+    gate.close()
+
+    def interrupted():
+        gate.wait_until_it_rests()
+        signal.pthread_kill(get_ident(), signal.SIGINT)
+        over.wait(10)
+        gate.open()
+
+    thread = Thread(target=interrupted)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            gate.rest()
+        assert not over.is_set()
+    finally:
+        over.set()
+        thread.join()
