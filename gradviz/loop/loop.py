@@ -120,7 +120,9 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         ------
         DataError, ModelError, LossError, OptimizerError, MetricError
             Before anything has moved, if the data, the model or the loss cannot be trained, or not so; if a metric
-            cannot be computed, or a handler goes by one that there is not.
+            cannot be computed, or a handler goes by one that there is not. A later run looks no further than whether
+            there is a batch, where an iterator or the data's length tells; what else is wrong with one ends the run
+            when it comes.
         LoopError
             Before anything has moved, if the folder of a `checkpoint` holds an earlier run; see ``if_exists`` of
             `trainer`. And if a run of this loop is under way.
@@ -129,7 +131,8 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         LoopError
             If a run of this loop is under way, or another thread trains the same parameters (see `running`).
         KeyboardInterrupt
-            After Ctrl-C, once the iteration is finished and recorded; a second Ctrl-C stops at once.
+            After Ctrl-C, once the iteration is finished and recorded; a second Ctrl-C stops at once. A handler of your
+            own for SIGINT is not called during a run; afterwards it is there again.
         """
         stretch = self._stretch(data, epochs, iterations, in_place, display)
         if stretch is not None:

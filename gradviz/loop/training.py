@@ -75,15 +75,30 @@ class Training:
         return self.step.drawing | metrics | handlers
 
     def prepare(self, source: Epochs, iterations: int | None) -> tuple[Any, int | None]:
-        """The first epoch's batches, with its first one tried on the model; nothing has moved after it."""
+        """The first epoch's batches, with its first one tried on the model; nothing has moved after it.
+
+        In a later run the iterator is made after the handlers, as in every later epoch, and random numbers are drawn in
+        that order. What can be told without one is told here: that there is no batch.
+        """
         metrics = self.metrics.values()
         results = None if self.validation is None else self.validation.names(metrics)
         check_watched(self.handlers, self.metrics, self.validate, results)
         batches = self.course.ask(source, self.state.epoch)
         planned = length(batches, iterations)
-        if self.state.step_state:  # tried before; the iterator is made after the handlers, as in every later epoch
+        if self.state.step_state:  # tried before
+            if self._is_tried and source.is_read_once:
+                batches = self._begun(source, batches)[1]
+            elif planned == 0 and self.course.middle is None:
+                raise source.empty(self.state.epoch)
             self.step.expect_anew()
             return batches, planned
+        batch, batches = self._begun(source, batches)
+        self.state.step_state = self.step.init(batch, look=self._look)
+        self._is_tried = True
+        return batches, planned
+
+    def _begun(self, source: Epochs, batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
+        """The first batch, and all of them, of which it has been taken."""
         self.course.note()
         try:
             with self.guard.at_once():
@@ -91,9 +106,7 @@ class Training:
                 batch = next(iterator)
         except StopIteration:
             raise source.empty(self.state.epoch) from None
-        self.state.step_state = self.step.init(batch, look=self._look)
-        self._is_tried = True
-        return chain([batch], iterator), planned
+        return batch, chain([batch], iterator)
 
     def resume(self, resumption: Resumption) -> None:
         """Go on elsewhere with the next run; the step has been put there, and is tried on the first batch it sees."""

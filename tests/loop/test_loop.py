@@ -10,6 +10,7 @@ import signal
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -120,6 +121,36 @@ def test_later_runs_ask_for_their_data_after_the_handlers():
     for _ in range(2):
         loop.run(lambda epoch: (asked.append(f"data {epoch}"), iter(batches(1)))[1])
     assert asked == ["data 0", "epoch 0", "data 1", "epoch 1"]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (lambda: iter([]), "was used up before"),
+        (list, "Is the data set empty"),
+        (lambda: DataLoader(TensorDataset(torch.zeros(3, 1)), batch_size=8, drop_last=True), "drop_last=True"),
+    ],
+)
+@pytest.mark.parametrize("ask", [gv.Loop.run, gv.Loop.start, lambda loop, data: list(loop.stream(data))])
+def test_a_later_run_of_no_batch_is_refused_before_anything_moves_as_the_first_is(data, words, ask, accumulate):
+    fired = []
+    loop = small_loop(accumulate=accumulate).handle_event("all", lambda state: fired.append(state.epoch))
+    loop.run(batches(1))
+    told, epochs = list(fired), loop.history.epochs
+    with pytest.raises(DataError, match=f"no batch in epoch 1.*{words}"):
+        ask(loop, data())
+    assert fired == told
+    assert (loop.state.epoch, loop.state.status) == (1, "completed")
+    pd.testing.assert_frame_equal(loop.history.epochs, epochs)
+    assert loop.run(iter(batches(1, 2))).epoch == 2
+
+
+def test_of_a_later_run_s_iterator_no_batch_is_lost():
+    loop = small_loop()
+    for values in ((1, 2), (3, 4)):
+        loop.run(iter(batches(*values)))
+    assert loop.history.metrics["loss"].tolist() == [1, 2, 3, 4]
 
 
 def test_a_handler_that_leaves_the_model_in_eval_mode_does_no_harm():
