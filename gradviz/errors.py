@@ -34,7 +34,7 @@ W0203 MetricWarning              a metric or validation took another's place, or
 W0204 HandlerWarning             a handler or metric failed under ``on_error="warn"``
 W0205 LossScaleWarning           steps are skipped in a row, and the loss scale falls no further
 W0206 ScheduleWarning            a learning rate that was reduced has been set anew
-W0207 CheckpointWarning          a checkpoint could not be written, or not all of it read
+W0207 CheckpointWarning          a checkpoint took another's place, could not be written, or not all of it read
 W1101 UnusedParameterWarning     a parameter was never reached
 ===== ========================== ===============================================================================
 """
@@ -239,7 +239,7 @@ class ScheduleWarning(GradvizWarning):
 
 
 class CheckpointWarning(GradvizWarning):
-    """A checkpoint could not be written, or is damaged, or holds what the loop has no place for."""
+    """A checkpoint took another's place, could not be written, is damaged, or holds what the loop has no place for."""
 
     code = "W0207"
 

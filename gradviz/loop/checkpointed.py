@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
-from gradviz.errors import LoopError, names_nearest_keyword
+from gradviz.errors import CheckpointWarning, LoopError, names_nearest_keyword, warn
 from gradviz.history.run.keeper import IfExists
 from gradviz.loop.checkpoints.earlier import how_far
-from gradviz.loop.events import named_events
+from gradviz.loop.events import EVENTS, named_events
 from gradviz.loop.filters import Filter, Filters
 from gradviz.loop.handlers.checkpoint import PATTERN, Checkpoint, Pattern
 from gradviz.loop.handlers.monitor import Mode, Watched
@@ -53,6 +53,10 @@ class Checkpointed:
         ``model.load_state_dict(torch.load(file)["model"])``. `gradviz.loop.checkpoints.snapshot` lists the other keys.
         In several processes only the first one writes.
 
+        At one event a folder has one checkpoint: once more into the same one takes the place of the earlier, with a
+        warning where what it is told differs, and goes on with its files. At another event it is one more, which writes
+        beside it; only one of those may have a `best`.
+
         Random streams are saved that are found: those of the process; and generators of torch, numpy and Python that
         the data, the model, the loss, the optimizer, metrics and handlers hold, or that functions of your own name
         there: as an attribute, in a closure or a default, or as a global, by a helper function too. Not saved are those
@@ -86,15 +90,16 @@ class Checkpointed:
         Raises
         ------
         CheckpointError, EventError, ValueError
-            If the path cannot be a folder, or an argument is not of its kind.
+            If the path cannot be a folder, or an argument is not of its kind; or if another checkpoint of the loop, at
+            another event, has a `best` in this folder.
         MetricError
             When a checkpoint is due, if there is no metric called `best`.
 
         Warns
         -----
         CheckpointWarning
-            W0207, each once: what could not be written, what a checkpoint leaves out, and random streams that it cannot
-            hold.
+            W0207: if it takes the place of another one. And each once: what could not be written, what a checkpoint
+            leaves out, and random streams that it cannot hold.
 
         Examples
         --------
@@ -116,9 +121,19 @@ class Checkpointed:
             pattern=pattern,
             gradients=gradients,
         )
+        handler.check_best()
         if self._under_way is not None:
             self._check_earlier([handler])
-        self._training.handlers.add(handler.events, handler, Filter(**filters), comes_last=True)
+        attached, replaced = self._training.handlers, handler.replaced()
+        attached.add(handler.events, handler, Filter(**filters), comes_last=True)
+        attached.remove(handler, set(EVENTS).difference(handler.events))
+        if replaced:
+            warn(
+                f"At one event there is one checkpoint into {str(handler.folder)!r}: this one takes the place of the "
+                "one before, which was told otherwise. For both, write into two folders: "
+                f"loop.checkpoint({handler.path + '_2'!r}).",
+                CheckpointWarning,
+            )
         return self
 
     def _to_go_on_from(self) -> list[Checkpoint]:

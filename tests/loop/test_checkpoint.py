@@ -28,6 +28,7 @@ from gradviz.errors import (
     UnknownKeywordError,
 )
 from gradviz.loop.checkpoints import files
+from gradviz.loop.events import EVENTS
 from gradviz.loop.handlers import checkpoint
 from tests.loop.new_process import begun
 from tests.loop.scenes import loader, net, write_until_killed
@@ -52,6 +53,69 @@ def names(folder: Path) -> list[str]:
 
 def saved(folder: Path, name: str = "last.pt") -> dict:
     return torch.load(folder / "checkpoints" / name)
+
+
+# Several into one folder --------------------------------------------------------------------------------------------
+
+
+def handlers(loop: gv.Loop) -> list[checkpoint.Checkpoint]:
+    return [each for each in loop._training.handlers if isinstance(each, checkpoint.Checkpoint)]
+
+
+@pytest.mark.case("N07")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"best": "loss"}, {"best": "value", "mode": "max"}),
+        ({"keep": 1}, {"keep": None}),
+        ({"event": ["epoch_completed", "halted"]}, {}),
+        ({}, {"event": ["epoch_completed", "halted"]}),
+        ({}, {"pattern": "a_{epoch}.pt"}),
+    ],
+)
+def test_a_cell_that_is_edited_and_run_again_leaves_one_checkpoint_and_a_word(tmp_path, first, second):
+    loop = following([3, 2, 4]).checkpoint(tmp_path, **first)
+    with pytest.warns(CheckpointWarning, match=r"takes the place of the one before.*loop\.checkpoint\('.*_2'\)"):
+        loop.checkpoint(tmp_path, **second)
+    loop.checkpoint(str(tmp_path), **second)  # once more, and nothing is said
+    (left,) = handlers(loop)
+    events = second.get("event", ["epoch_completed"])
+    assert left.events == events
+    assert [event for event in EVENTS if loop._training.handlers.at(event)] == events
+
+
+def test_the_best_is_of_the_metric_that_was_named_last(tmp_path):
+    loop = following([3, 2, 4]).checkpoint(tmp_path, best="value")
+    loop.run([BATCH], epochs=2)
+    with pytest.warns(CheckpointWarning, match="takes the place"):
+        loop.checkpoint(tmp_path, best="value", mode="max", keep=1)
+    loop.run([BATCH])
+    assert saved(tmp_path, "best.pt")["state"]["epoch"] == 3
+    assert names(tmp_path) == ["best.pt", "checkpoint_2_1.pt", "last.pt"]  # and it has taken away what the first wrote
+
+
+def test_the_best_so_far_stays_where_only_how_many_are_kept_is_another(tmp_path):
+    loop = following([2, 3]).checkpoint(tmp_path, best="value")
+    loop.run([BATCH])
+    with pytest.warns(CheckpointWarning, match="takes the place"):
+        loop.checkpoint(tmp_path, best="value", keep=1)
+    loop.run([BATCH])
+    assert saved(tmp_path, "best.pt")["state"]["epoch"] == 1
+
+
+@pytest.mark.parametrize("best", ["value", "loss"])
+def test_two_that_would_share_a_best_file_are_refused_and_the_first_stays(tmp_path, best):
+    loop = following([3, 2]).checkpoint(tmp_path, best="loss")
+    (first,) = handlers(loop)
+    with pytest.raises(CheckpointError) as error:
+        loop.checkpoint(tmp_path, event="iteration_completed", best=best)
+    said = str(error.value)
+    assert "best='loss' at 'epoch_completed'" in said
+    assert f"best={best!r} at 'iteration_completed'" in said
+    assert f"loop.checkpoint('{tmp_path}_2', best={best!r})" in said
+    assert [*handlers(loop)] == [first]
+    assert len(handlers(loop.checkpoint(tmp_path, event="iteration_completed", keep=1))) == 2
+    assert loop.run([BATCH]).status == "completed"
 
 
 # Which files there are ----------------------------------------------------------------------------------------------
@@ -291,6 +355,7 @@ def test_there_is_no_patience(tmp_path):
         ({"pattern": "a/b.pt"}, "cannot be called"),
         ({"pattern": ""}, "cannot be called"),
         ({"pattern": 3}, "a function of the state"),
+        ({"pattern": lambda: "a.pt"}, "pattern is called with the state alone, .*; write pattern=lambda state: ..."),
         ({"event": "epoch_started"}, "when something is over"),
         ({"event": ["epoch_completed", "iteration_started"]}, "when something is over"),
         ({"gradients": True}, "keep_gradients=True"),

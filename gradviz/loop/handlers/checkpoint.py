@@ -13,9 +13,9 @@ from gradviz.errors import CheckpointError, CheckpointWarning, described, warn, 
 from gradviz.loop.checkpoints.earlier import earlier_in
 from gradviz.loop.checkpoints.files import BEST, FOLDER, LAST, link, save
 from gradviz.loop.checkpoints.snapshot import CHECKPOINT, snapshot
+from gradviz.loop.data import not_of_the_state, takes_one
 from gradviz.loop.events import State
 from gradviz.loop.handlers.monitor import Watched
-from gradviz.loop.same import is_same_handler
 from gradviz.loop.training import Training
 
 PATTERN = "checkpoint_{epoch}_{iteration}.pt"
@@ -77,22 +77,62 @@ class Checkpoint:
         self._said: set[str] = set()
 
     def __eq__(self, other: object) -> bool:
+        """Whether one takes the other's place: at one event a folder has one, else each would take the other's files.
+
+        So a notebook cell that is edited and run again leaves none behind.
+        """
         return (
             isinstance(other, Checkpoint)
-            and self._given == other._given
-            and is_same_handler(self._pattern, other._pattern)
+            and self._shares_folder(other)
+            and not set(self.events).isdisjoint(other.events)
         )
 
     __hash__ = None  # type: ignore[assignment]
 
+    def _shares_folder(self, other: Checkpoint) -> bool:
+        return self.folder.resolve() == other.folder.resolve()
+
     @property
     def _given(self) -> tuple[Any, ...]:
-        return self.folder, self.events, self._best, self._keep, self._gradients
+        pattern = self._pattern if isinstance(self._pattern, str) else None  # a lambda that was moved is another one
+        return set(self.events), self._best, self._keep, self._gradients, pattern
 
     def succeed(self, earlier: Checkpoint | None) -> None:
-        """Know what the one has written whose place this takes."""
-        if earlier is not None:
-            self.load_state_dict(earlier.state_dict())
+        """Know what the one has written whose place this takes, and the best if it is looked for in the same way."""
+        if earlier is None:
+            return
+        remembered = earlier.state_dict()
+        if self._looks_for != earlier._looks_for:
+            remembered["best"] = None
+        self.load_state_dict(remembered)
+        self._said |= earlier._said
+
+    def check_best(self) -> None:
+        """Look whether another one's best file would be this one's.
+
+        Raises
+        ------
+        CheckpointError
+        """
+        for other in self._beside():
+            if self != other and self._best is not None and other._best is not None:
+                raise CheckpointError(
+                    f"Two checkpoints into {str(self.folder)!r} would share one {BEST}: {other._best_in_words}, and "
+                    f"{self._best_in_words}. Leave out best= in one of them, or name another folder: "
+                    f"loop.checkpoint({self.path + '_2'!r}, best={self.metric!r})."
+                )
+
+    @property
+    def _looks_for(self) -> tuple[str, str] | None:
+        return None if self._best is None else (self._best.metric, self._best.mode)
+
+    @property
+    def _best_in_words(self) -> str:
+        return f"best={self.metric!r} at {', '.join(map(repr, self.events))}"
+
+    def replaced(self) -> list[Checkpoint]:
+        """Those whose place this takes, that do something else."""
+        return [other for other in self._beside() if self == other and self._given != other._given]
 
     def earlier(self) -> list[str]:
         """The files in its folder that an earlier run has written; none where it is this run's own."""
@@ -101,9 +141,9 @@ class Checkpoint:
         return earlier_in(self.folder, PATTERN, self._pattern)
 
     def _beside(self) -> list[Checkpoint]:
-        """Those that write into the same folder, itself among them."""
+        """Those attached that write into the same folder."""
         others = [other for other in self._training.handlers if isinstance(other, Checkpoint)]
-        return [other for other in others if other.folder == self.folder]
+        return [other for other in others if self._shares_folder(other)]
 
     def __call__(self, state: State) -> None:
         """Write one."""
@@ -206,6 +246,8 @@ def _check(events: list[str], keep: Any, pattern: Any) -> None:
         _formatted(pattern, 0, 0)
     elif not callable(pattern):
         raise CheckpointError(f"pattern is a string such as {PATTERN!r}, or a function of the state; got {pattern!r}.")
+    elif not takes_one(pattern):
+        raise CheckpointError(not_of_the_state("pattern"))
 
 
 def _formatted(pattern: str, epoch: int, iteration: int) -> str:

@@ -65,7 +65,8 @@ def test_it_is_refused_before_anything_moves(earlier):
 def test_what_a_loop_has_written_or_goes_on_from_is_its_own(earlier):
     loop = small_loop().checkpoint(earlier).resume(earlier)
     loop.run([BATCH])
-    loop.checkpoint(earlier, keep=5)
+    with pytest.warns(CheckpointWarning, match="takes the place"):
+        loop.checkpoint(earlier, keep=5)
     assert loop.run([BATCH]).epoch == 6
     file = earlier / "checkpoints" / "last.pt"
     assert small_loop().resume(file).checkpoint(earlier).run([BATCH]).epoch == 7
