@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gradviz.history.schema import COUNTS, NOT_RECORDED, STATISTICS
 from gradviz.history.series import Series
+from gradviz.history.side_by_side import side_by_side
 
 Floats = NDArray[np.float64]
 Places = slice | NDArray[np.int64]
@@ -182,11 +183,7 @@ def gathered(
 
     # Files are decoded side by side; what is in memory takes no time.
     in_turn = all(isinstance(segment, Block) for segment, _ in pieces) or len(pieces) < 2
-    try:
-        reading = map(planes, pieces) if in_turn else _readers().map(planes, pieces)
-    except RuntimeError:  # no thread begins any more when the interpreter is on its way out
-        reading = map(planes, pieces)
-    read = list(reading)
+    read = list(map(planes, pieces)) if in_turn else list(side_by_side(_readers(), planes, pieces))
     taken = [
         (segment, segment.iteration[rows], segment.epoch[rows], own)
         for (segment, rows), own in zip(pieces, read, strict=True)

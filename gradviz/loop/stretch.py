@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import threading
 import time
@@ -93,19 +94,21 @@ class Stretch:
     def stream(self) -> Iterator[State]:
         """Go on epoch by epoch; whoever stops asking for more has halted it."""
         self.begin()
+        atexit.register(self._leave_if_suspended)  # whoever holds the iterator to the program's end asks no more either
         try:
             while self._advance():
                 self._is_suspended = True
                 yield self._training.state
                 self._is_suspended = False
         finally:
+            atexit.unregister(self._leave_if_suspended)
             self._leave()
 
     def stop(self) -> None:
         """End it where it stands, or after the iteration that is under way."""
         self.gate.stop()
-        if self._is_suspended and self.is_in_this_thread:
-            self._leave()
+        if self.is_in_this_thread:
+            self._leave_if_suspended()
 
     def abandon(self, error: BaseException) -> None:
         """End it where it stands, because of an error that came while nothing was in force."""
@@ -122,6 +125,10 @@ class Stretch:
         except BaseException as error:
             self.abandon(error)
             raise
+
+    def _leave_if_suspended(self) -> None:
+        if self._is_suspended:
+            self._leave()
 
     def _leave(self) -> None:
         self._is_suspended = False

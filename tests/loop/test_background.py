@@ -355,8 +355,21 @@ loop.handle_event("iteration_started", lambda state: hanging.set() or threading.
 assert hanging.wait(60)
 """
 
+STREAMS = """
+import atexit, torch, gradviz as gv
+loop = gv.trainer(torch.nn.Linear(4, 3), "cross_entropy", "sgd", log=0)
+loop.handle_event("halted", lambda state: print("halted"))
+atexit.register(lambda: print(loop.state.status, loop.state.iteration))
+held = loop.stream([(torch.ones(2, 4), torch.zeros(2, dtype=torch.long))] * 5, epochs=10)
+next(held), next(held)
+"""
+
 ENDS = {"": 0, "loop.pause()": 0, "raise SystemExit(3)": 3, "1 / 0": 1}
-PROGRAMS = {end: TRAINS_ON + end for end in ENDS} | {"hangs": TRAINS_ON + HANGS, "workers": WITH_WORKERS}
+PROGRAMS = {end: TRAINS_ON + end for end in ENDS} | {
+    "hangs": TRAINS_ON + HANGS,
+    "workers": WITH_WORKERS,
+    "streams": STREAMS,
+}
 
 
 @pytest.fixture(scope="module")
@@ -378,6 +391,11 @@ def test_a_step_that_hangs_does_not_keep_a_program_alive(programs):
     done = programs["hangs"]
     assert done.returncode == 0
     assert done.stdout == "training False\n" or done.stdout.startswith("training")
+
+
+def test_a_stream_that_is_held_to_a_program_s_end_is_halted(programs):
+    assert programs["streams"].stdout.splitlines() == ["halted", "halted 10"]
+    assert programs["streams"].returncode == 0
 
 
 def test_workers_of_a_loader_are_started_from_the_thread_too(programs):

@@ -38,6 +38,7 @@ from gradviz.history.run.parts import (
 )
 from gradviz.history.run.tensors import TensorPart, encode_tensors
 from gradviz.history.series import Series
+from gradviz.history.side_by_side import side_by_side
 from gradviz.history.store import Store
 from gradviz.history.table import Table
 from gradviz.history.tensors import Tensors
@@ -199,10 +200,7 @@ class Writer:
         """The same with what is to be written, in order. Two at a time, where rows come faster than one can be made."""
         n_blocks = sum(isinstance(series, RowStore) for _, series, *_ in taken)
         with ThreadPoolExecutor(2, thread_name_prefix="gradviz-encoder") if n_blocks > 2 else nullcontext() as encoders:
-            try:
-                buffers = map(_encoded, taken) if encoders is None else encoders.map(_encoded, taken)
-            except RuntimeError:  # no thread begins any more when the interpreter is on its way out
-                buffers = map(_encoded, taken)
+            buffers = map(_encoded, taken) if encoders is None else side_by_side(encoders, _encoded, taken)
             for (name, series, _, made), buffer in zip(taken, buffers, strict=True):
                 yield name, series, buffer, made
 
@@ -263,8 +261,10 @@ class Writer:
         begins = self._store.attempts.begins
         manifest.parameters = list(self._store.parameters)
         manifest.attempts += [Began(begins=begin, at=now) for begin in begins[len(manifest.attempts) :]]
-        goes_on = progress.status in ("idle", "training", "paused")
-        manifest.status = progress.status if ended or goes_on else "training"  # over when all of it is written
+        # It trains from the moment its folder is open, until all of it is written.
+        manifest.status = progress.status if ended or progress.status == "paused" else "training"
+        if ended and progress.status in ("training", "paused"):  # by a program that ended before
+            manifest.status = "interrupted"
         manifest.progress = {
             "epoch": progress.epoch,
             "epochs": progress.epochs,
