@@ -17,7 +17,7 @@ from gradviz.history.overview import Overview
 from gradviz.history.run.folder import open_folder
 from gradviz.history.run.manifest import Manifest
 from gradviz.history.run.overview import read_overview
-from gradviz.history.run.reader import Reader
+from gradviz.history.run.reader import UNKNOWN, Reader
 
 _NO_METRICS = ("epoch", "iterations", "nonfinite")
 
@@ -55,7 +55,7 @@ class Opened(History):
         if self._store.attempts.current != attempt or len(self) < had:
             self._picture.begin()
         self._show(manifest)
-        self.notify(final=manifest.ended is not None)
+        self.notify(final=self._has_ended)
         return self
 
     def follow(self, *, every_s: float = 1.0) -> Self:
@@ -89,12 +89,26 @@ class Opened(History):
     def _find_again(self) -> None:
         self._reader.read(only_what_was_there=True)
 
+    def _has_died(self, manifest: Manifest) -> bool:
+        """Whether nobody writes what has not ended."""
+        folder = self._reader.folder
+        if manifest.ended is not None or folder.is_locked() is not False:
+            return False
+        again = self._reader.manifest()
+        return (
+            again == manifest or again.status == UNKNOWN
+        )  # or it has ended, or another writer has begun, in this moment
+
     def _show(self, manifest: Manifest) -> None:
-        self._has_ended = manifest.ended is not None
+        has_died = self._has_died(manifest)
+        self._has_ended = manifest.ended is not None or has_died
         progress, told = self.progress, manifest.progress
-        progress.status = manifest.status
+        progress.status, progress.message = manifest.status, told.get("message")
+        if manifest.status == UNKNOWN:
+            progress.message = "its run.json is damaged"
+        elif has_died:
+            progress.status, progress.message = "interrupted", "its process ended without a word"
         progress.epochs, progress.iterations = told.get("epochs"), told.get("iterations")
-        progress.message = told.get("message")
         progress.iteration = len(self)
         progress.epoch = told.get("epoch") or max(len(self.epoch_starts) - 1, 0)
         means = self._store.epochs[-1] if self._store.epochs else {}

@@ -60,6 +60,9 @@ class Folder(Protocol):
             If somebody else writes here, or nobody can.
         """
 
+    def is_locked(self) -> bool | None:
+        """Whether somebody writes here now, by a look that keeps nobody out; None where nobody can know."""
+
     def unlock(self) -> None:
         """Let others write; fine if it is not locked."""
 

@@ -35,9 +35,13 @@ def check_format(found: Any, file: str) -> None:
         )
 
 
-def damaged(address: str, name: str, why: object) -> HistoryError:
+class Damaged(HistoryError):
+    """A file of a run cannot be read."""
+
+
+def damaged(address: str, name: str, why: object) -> Damaged:
     """The error for a file that cannot be read."""
-    return HistoryError(
+    return Damaged(
         f"{address}: {name} is damaged: {str(why).strip().rstrip('.')}. Nothing was deleted; "
         f"gv.History.open({address!r}, skip_damaged=True) reads the rest."
     )

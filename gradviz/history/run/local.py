@@ -86,6 +86,10 @@ class LocalFolder:
                 'Stop that one first, or name another folder: save_to="runs/b".'
             )
 
+    def is_locked(self) -> bool | None:
+        """Whether somebody writes here now; None where nobody can know."""
+        return self._lock.is_held()
+
     def unlock(self) -> None:
         """Let others write."""
         self._lock.release()

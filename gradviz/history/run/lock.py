@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import struct
 import sys
 import threading
 import weakref
@@ -59,6 +60,24 @@ class Lock:
         except FileNotFoundError:
             return True
 
+    def is_held(self) -> bool | None:
+        """Whether somebody holds it, here or in another process; None where nobody can know. It is not taken for it."""
+        with _guard:  # within it, as closing a file lets go of all locks that this process has on it
+            if _holders.get(self._name) == os.getpid():
+                return True
+            if self._file is None:
+                return None
+            try:
+                descriptor = os.open(self._file, os.O_RDONLY)
+            except FileNotFoundError:  # every writer makes it
+                return False
+            except OSError:
+                return None
+            try:
+                return _is_locked(descriptor)
+            finally:
+                os.close(descriptor)
+
     def release(self) -> None:
         """Let it go; fine if it is not held."""
         self._descriptor = None
@@ -84,8 +103,24 @@ if sys.platform == "win32":
             return False
         return True
 
+    def _is_locked(_: int) -> bool | None:
+        return None  # that cannot be asked without taking it
+
 else:
     import fcntl
+
+    _LAYOUT, _KIND = ("qqihh", 3) if sys.platform == "darwin" else ("hhqqi", 0)
+    """Of the system's ``struct flock``, and where in it the kind of lock stands."""
+
+    def _is_locked(descriptor: int) -> bool | None:
+        asked = [0] * len(_LAYOUT)
+        asked[_KIND] = fcntl.F_WRLCK
+        room = struct.pack(_LAYOUT + "8x", *asked)
+        try:
+            found = struct.unpack(_LAYOUT + "8x", fcntl.fcntl(descriptor, fcntl.F_GETLK, room))[_KIND]
+        except OSError:
+            return None
+        return bool(found != fcntl.F_UNLCK)
 
     def _try_lock(descriptor: int) -> bool:
         try:

@@ -115,6 +115,9 @@ class Manifest:
 def _cannot(folder: Folder, error: OSError) -> str:
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         return f"{folder.address}: {MANIFEST} cannot be read: {error.strerror or error}."
+    above, _, name = folder.address.rpartition("/")
+    if name == MANIFEST and folder.exists():
+        return f"{folder.address} is a file of a run. Name its folder: gv.History.open({above or '.'!r})."
     if not folder.exists():
         return f'There is no folder {folder.address}. Name one that a run was saved to, as in save_to="runs/a".'
     return (

@@ -6,22 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradviz.errors import HistoryError, RecordingWarning, warn
-from gradviz.history.attempts import Attempts
+from gradviz.history.attempts import END, Attempts
 from gradviz.history.run.epochs import read_epochs
 from gradviz.history.run.folder import Folder
-from gradviz.history.run.form import damaged
-from gradviz.history.run.manifest import Manifest
+from gradviz.history.run.form import Damaged, damaged
+from gradviz.history.run.manifest import Began, Manifest
 from gradviz.history.run.names import PartName, current
 from gradviz.history.run.parts import RowPart, TablePart
 from gradviz.history.run.tensors import TensorPart
-from gradviz.history.schema import STAGES
+from gradviz.history.schema import STAGES, Parameter
 from gradviz.history.store import Store
 from gradviz.history.table import Table
 
 TRIES = 20
 """A writer that merges parts takes away what was listed a moment before; it does so every few seconds at most."""
+
+UNKNOWN = "unknown"
+"""The status of a run whose `run.json` cannot be read, and the dtype of its parameters."""
 
 Part = TypeVar("Part", RowPart, TablePart, TensorPart)
 
@@ -85,22 +89,35 @@ class Reader:
         went = "" if isinstance(missing, _Gap) else f"{self.folder.address}: files go away as fast as they are found, "
         raise HistoryError(f"{went}{missing}") from missing
 
+    def manifest(self) -> Manifest:
+        """What `run.json` tells by now; where it is damaged and damage is left out, that its status is unknown."""
+        try:
+            return Manifest.read(self.folder)
+        except Damaged as error:
+            if not self._skips:
+                raise
+            self._leave_out(error)
+            return Manifest(began="", status=UNKNOWN)
+
     def _read(self, before: Attempts | None) -> Manifest:
         store = self._store
-        ended = Manifest.read(self.folder).ended
+        ended = self.manifest().ended
         # In the order in which it matters: metrics are written last, and `run.json` before what it describes.
         metrics = self._table_parts("metrics", store.metrics)
         tables = {name: self._table_parts(name, table) for name, table in store.tables.items()}
         stages = {stage: list(self._row_parts(stage)) for stage in STAGES}
         tensors = list(self._tensor_parts())
         epochs = self._readable(lambda: read_epochs(self.folder), [])
-        manifest = Manifest.read(self.folder)
+        manifest = self.manifest()
         if manifest.ended != ended:  # its last rows came after the files were listed
             return self._read(before)
         store.metrics.grow(name for part in metrics for name in part.arrow.names)
         columns = store.metrics.joined([part.columns(slice(None)) for part in metrics])
         iteration, attempt = columns["iteration"].values, columns["attempt"].values
-        self._check(manifest, [part for parts in stages.values() for part in parts], attempt)
+        rows = [part for parts in stages.values() for part in parts]
+        if manifest.status == UNKNOWN:
+            manifest.parameters, manifest.attempts = _guessed(rows, iteration, attempt)
+        self._check(manifest, rows, attempt)
         begins = [began["begins"] for began in manifest.attempts] or [0]
         written = {k: int(iteration[attempt == k].max(initial=-1)) + 1 for k in range(len(begins))}
         if before is not None:
@@ -116,8 +133,8 @@ class Reader:
         with store.lock:
             store.declare(manifest.parameters)
             store.metrics.open(metrics)
-            for name, rows in tables.items():
-                store.tables[name].open(rows)
+            for name, of_table in tables.items():
+                store.tables[name].open(of_table)
             store.tensors.open(tensors)
             for stage, parts in stages.items():
                 if parts:
@@ -221,7 +238,25 @@ class Reader:
         except HistoryError as error:
             if not self._skips:
                 raise
-            if str(error) not in self._skipped:
-                self._skipped.add(str(error))
-                warn(f"Left out: {error}", RecordingWarning)
+            self._leave_out(error)
             return otherwise
+
+    def _leave_out(self, error: HistoryError) -> None:
+        if str(error) not in self._skipped:
+            self._skipped.add(str(error))
+            warn(f"Left out: {error}", RecordingWarning)
+
+
+def _guessed(
+    parts: list[RowPart], iteration: NDArray[np.int64], attempt: NDArray[np.int64]
+) -> tuple[list[Parameter], list[Began]]:
+    """What `run.json` would have told, as far as rows know it; these are the iterations and attempts of all."""
+    widest = max(parts, key=lambda part: part.n_parameters, default=None)
+    names = [] if widest is None else widest.names()
+    latest = max([int(attempt.max(initial=0)), *(part.attempt for part in parts)])
+    # One that has written no row takes none away.
+    begins = [int(iteration[attempt == k].min(initial=END)) for k in range(latest + 1)]
+    return (
+        [Parameter(name=name, shape=None, dtype=UNKNOWN) for name in names],
+        [Began(begins=begin, at="") for begin in begins],
+    )

@@ -69,6 +69,10 @@ class RemoteFolder:
                 "Stop that one first, or name another folder for save_to."
             )
 
+    def is_locked(self) -> bool | None:
+        """True if somebody in this process writes here; of others nobody can know."""
+        return self._lock.is_held()
+
     def unlock(self) -> None:
         """Let others write."""
         self._lock.release()

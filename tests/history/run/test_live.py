@@ -57,6 +57,22 @@ def test_a_reader_always_sees_whole_iterations_up_to_one_and_never_an_error(tmp_
     assert len(set(lengths)) > 5, "It was seen on its way."
 
 
+def test_a_run_whose_writer_was_killed_is_interrupted_and_followed_no_more(tmp_path):
+    folder = tmp_path / "a"
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True) as writer:
+        writer.stdout.readline()
+        followed = gv.History.open(folder)
+        assert followed.progress.status == "training"
+        followed.follow(every_s=0.02)
+        writer.kill()
+    followed._follower.join()
+    for history in (followed, gv.History.open(folder)):
+        assert (history.progress.status, history.progress.message) == (
+            "interrupted",
+            "its process ended without a word",
+        )
+
+
 def test_a_followed_run_is_taken_up_by_itself_and_listeners_are_told(tmp_path):
     class Listener:
         def __init__(self):

@@ -147,10 +147,26 @@ def test_another_process_is_kept_out_until_the_writer_dies(folder, tmp_path):
         assert writer.stdout.readline() == "locked\n"
         with pytest.raises(HistoryError, match="is being written by another process"):
             folder.lock()
+        assert folder.is_locked()
         writer.kill()
         writer.wait()
+    assert folder.is_locked() is False
     folder.lock()
     folder.unlock()
+
+
+def test_a_look_at_the_lock_neither_takes_it_nor_lets_it_go(folder, tmp_path):
+    other = LocalFolder(str(tmp_path / "a"))
+    assert folder.is_locked() is other.is_locked() is False
+    folder.lock()
+    assert folder.is_locked() is other.is_locked() is True
+    trying = [sys.executable, "-c", HOLD, tmp_path / "a"]
+    tried = subprocess.run(trying, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert "is being written by another process" in tried.stderr
+    folder.unlock()
+    assert folder.is_locked() is False
+    other.lock()
+    other.unlock()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -181,6 +181,36 @@ def test_a_run_whose_json_is_damaged_or_newer_or_gone_is_refused_by_name(tmp_pat
     assert len(gv.History.open(folder)) == 3
 
 
+def test_the_rest_of_a_run_whose_json_is_damaged_can_be_read(tmp_path):
+    folder = tmp_path / "a"
+    history = saved(folder, 6)
+    history.begin_attempt(4, 0)
+    for i in (4, 5, 6):
+        history.append(i, 0, *row(10 * i), {"loss": 10.0 * i})
+    history.end_run()
+    (folder / "run.json").write_text("{")
+    with pytest.raises(HistoryError, match=r"run.json is damaged.*skip_damaged=True"):
+        gv.History.open(folder)
+    with pytest.warns(RecordingWarning, match=r"Left out: .*run.json is damaged") as told:
+        opened = gv.History.open(folder, skip_damaged=True)
+    assert len(told) == 1
+    assert opened.norms["b"].tolist() == opened.metrics["loss"].tolist() == [0, 1, 2, 3, 40, 50, 60]
+    assert len(opened.select(attempts="all")) == 9
+    assert opened.parameters["shape"].tolist() == [None, None]
+    assert opened.parameters["dtype"].tolist() == ["unknown", "unknown"]
+    assert (opened.progress.status, opened.progress.message) == ("unknown", "its run.json is damaged")
+    opened.refresh()
+    (folder / "run.json").write_text('{"format": 7}')
+    with pytest.raises(HistoryError, match="format 7"):
+        gv.History.open(folder, skip_damaged=True)
+
+
+def test_a_file_of_a_run_is_told_from_its_folder(tmp_path):
+    saved(tmp_path / "a", 1).end_run()
+    with pytest.raises(HistoryError, match=r"run.json is a file of a run. Name its folder: gv.History.open\('.*a'\)"):
+        gv.History.open(tmp_path / "a" / "run.json")
+
+
 def test_a_run_that_may_only_be_read_is_read(tmp_path):
     folder = tmp_path / "a"
     saved(folder, 3).end_run()
