@@ -57,6 +57,10 @@ class Recorder:
         self._plan = self._dtypes = self._dtypes_of = None
         self._is_declared = False
 
+    def described(self) -> list[Parameter]:
+        """The model's parameters as they are now."""
+        return [describe(name, p) for name, p in leaves_of(self._step.model).parameters.items()]
+
     def observe(self, stage: str, gradients: Grad[Any]) -> None:
         """Take the statistics of one stage's gradients, and the histograms where they are due."""
         self._pending = self._histograms = None
@@ -127,7 +131,7 @@ class Recorder:
     def _declare(self) -> None:
         """Tell the history of parameters that joined the model; a row once given is kept."""
         described = {parameter["name"]: parameter for parameter in self.history.described}
-        described |= {name: describe(name, p) for name, p in leaves_of(self._step.model).parameters.items()}
+        described |= {parameter["name"]: parameter for parameter in self.described()}
         self.history.declare(list(described.values()))
         self._is_declared = True
 

@@ -16,6 +16,10 @@ def test_every_public_name_is_there():
         assert name in dir(gv)
 
 
+def test_nothing_else_is_listed():
+    assert sorted(dir(gv)) == sorted(gv.__all__)
+
+
 def test_an_unknown_name_says_the_nearest():
     with pytest.raises(AttributeError, match="did you mean 'heatmap'"):
         _ = gv.heatmapp

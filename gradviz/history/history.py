@@ -8,12 +8,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradviz.errors import HistoryError, described, nearest, whole
+from gradviz.errors import HistoryError, RecordingWarning, described, nearest, warn, whole
 from gradviz.history.cells import Picture
 from gradviz.history.first_nonfinite import FirstNonfinite, first_nonfinite
 from gradviz.history.imported import Imported
@@ -76,17 +76,24 @@ class History(View):
 
     def __init__(
         self,
-        *,
+        *path: Never,
         memory_limit: int | str = "512MB",
         save_to: str | os.PathLike[str] | None = None,
         if_exists: IfExists = "error",
         flush_interval_s: float = 2.0,
         seed: int | None = None,
     ) -> None:
+        if path:
+            written = repr(path[0]) if isinstance(path[0], str) else "path"
+            raise HistoryError(
+                f"A run that was saved is read by gv.History.open({written}); a loop makes its own history."
+            )
         limit = n_bytes("memory_limit", memory_limit)
         super().__init__(Store(limit), limit)
         if if_exists not in IF_EXISTS:
             raise HistoryError(f'if_exists is "error", "resume" or "overwrite"; got {if_exists!r}.')
+        if save_to is not None and not isinstance(save_to, str | os.PathLike):
+            raise HistoryError(f'save_to is a folder, such as save_to="runs/a"; got {described(save_to)}.')
         if not isinstance(flush_interval_s, int | float) or not 0 < flush_interval_s <= threading.TIMEOUT_MAX:
             raise HistoryError(f"flush_interval_s is a number of seconds above 0; got {flush_interval_s!r:.80}.")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral)):
@@ -200,18 +207,42 @@ class History(View):
         history.progress.iteration = len(history)
         return history
 
+    @property
+    def address(self) -> str | None:
+        """Where the run is saved; None if it is not."""
+        return self._keeper.address
+
     # Written by recorders --------------------------------------------------------------------------------------
 
-    def begin_run(self) -> None:
+    def begin_run(self, parameters: Sequence[Parameter] | None = None) -> None:
         """Open the folder that rows are saved to, before the first of them.
+
+        Parameters
+        ----------
+        parameters : list of Parameter, optional
+            Of the model whose rows will come.
 
         Raises
         ------
         HistoryError
-            If there is a run in the way, or nothing can be written there. Nothing has been touched then.
+            If there is a run in the way, or one of another model, or nothing can be written there. Nothing has been
+            touched then.
+
+        Warns
+        -----
+        RecordingWarning
+            W0201: a run that is there is begun again at iteration 0.
         """
         at = self._resumed_at
-        if self._keeper.begin(resumes=at is not None):
+        if self._keeper.begin(parameters, resumes=at is not None):
+            if at is None and (n := len(self)):
+                warn(
+                    f"{self.address} holds {n:,} iterations of an earlier run, without a checkpoint to go on from: "
+                    'this run begins again at iteration 0. The old rows are in history.select(attempts="all"). To go '
+                    f"on where a run stood, it needs checkpoints: loop.checkpoint({self.address!r}) before its first "
+                    "run.",
+                    RecordingWarning,
+                )
             self._begin_attempt(*(at or (0, 0)))
         self._resumed_at = None
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
-from gradviz.errors import CheckpointWarning, LoopError, names_nearest_keyword, warn
+from gradviz.errors import CheckpointWarning, LoopError, RecordingWarning, names_nearest_keyword, warn
 from gradviz.history.run.keeper import IfExists
 from gradviz.loop.checkpoints.earlier import how_far
 from gradviz.loop.events import EVENTS, named_events
@@ -145,6 +145,12 @@ class Checkpointed:
             If there is an earlier run, and nobody has said what becomes of it.
         """
         handlers = [handler for handler in self._training.handlers if isinstance(handler, Checkpoint)]
+        if self._if_exists != "error" and not handlers and self._training.history.address is None:
+            warn(
+                f'if_exists="{self._if_exists}" says nothing about this run, which is written nowhere. To keep its '
+                'rows, gv.trainer(..., save_to="runs/a"); to go on from checkpoints, loop.checkpoint("runs/a") before it.',
+                RecordingWarning,
+            )
         if self._if_exists != "resume" or self._training.iterations_run:
             self._check_earlier(handlers)
             return []

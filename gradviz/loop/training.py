@@ -143,7 +143,7 @@ class Training:
         HistoryError
             If rows cannot be saved where they should be. Nothing has moved then.
         """
-        self.history.begin_run()
+        self.history.begin_run(self.recorder.described())
         self.state.status, self.state.restored_epoch = "training", None
         progress = self.history.progress
         progress.epoch, progress.epochs = self.state.epoch, self.state.epoch + epochs

@@ -642,3 +642,15 @@ def test_training_leaves_no_trial_behind(tmp_path):
     model = Counting()
     gv.trainer(model, "mean_squared_error", "adam").resume(tmp_path).run([BATCH] * 3)
     assert model.calls == 5
+
+
+@pytest.mark.parametrize("file", ["", "run.json"])
+def test_a_folder_of_rows_alone_is_no_checkpoint_and_says_what_it_lacks(tmp_path, file):
+    folder = tmp_path / "b"
+    loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "adam", save_to=folder)
+    loop.run([(torch.ones(4, 2), torch.ones(4, 1))])
+    with pytest.raises(CheckpointError) as error:
+        loop.resume(folder / file)
+    assert str(error.value) == (
+        f"{folder} holds the rows of a run, but no checkpoints: write loop.checkpoint({str(folder)!r}) before the run."
+    )

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Literal
@@ -21,7 +21,7 @@ from gradviz.history.run.manifest import MANIFEST, Manifest
 from gradviz.history.run.names import PartName
 from gradviz.history.run.reader import Reader
 from gradviz.history.run.writer import Writer
-from gradviz.history.schema import TABLES
+from gradviz.history.schema import TABLES, Parameter
 from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
 
@@ -29,6 +29,9 @@ IfExists = Literal["error", "resume", "overwrite"]
 """What becomes of an earlier run that lies where a run writes."""
 
 IF_EXISTS = ("error", "resume", "overwrite")
+
+MOST_NAMED = 3
+"""Parameters that an error names."""
 
 CHECKS = 16
 """Memory is looked at each time that this part of the limit has been appended."""
@@ -84,13 +87,14 @@ class Keeper:
         """Whether a run goes on that is saved."""
         return self._writer is not None or self._folder is None
 
-    def begin(self, *, resumes: bool) -> bool:
+    def begin(self, parameters: Sequence[Parameter] | None = None, *, resumes: bool) -> bool:
         """Open the folder for the rows to come; whether rows of an earlier run were taken up.
 
         Raises
         ------
         HistoryError
-            If there is a run in the way, or nothing can be written there. Nothing has been touched then.
+            If there is a run in the way, or one of another model, or nothing can be written there. Nothing has been
+            touched then.
         """
         folder, found = self._folder, False
         if folder is None or self._writer is not None:
@@ -98,7 +102,7 @@ class Keeper:
         folder.lock()
         try:
             if self._manifest is None:
-                found = self._first(folder, resumes=resumes)
+                found = self._first(folder, parameters, resumes=resumes)
             elif not folder.exists(MANIFEST) or Manifest.read(folder).began != self._manifest.began:
                 raise HistoryError(
                     f"{folder.address} no longer holds the run of this history: it was overwritten, moved or removed. "
@@ -118,7 +122,7 @@ class Keeper:
         self._writer.start()
         return found
 
-    def _first(self, folder: Folder, *, resumes: bool) -> bool:
+    def _first(self, folder: Folder, parameters: Sequence[Parameter] | None, *, resumes: bool) -> bool:
         exists = folder.exists(MANIFEST)
         if exists and not resumes and self._if_exists == "error":
             raise HistoryError(_in_the_way(folder))
@@ -131,6 +135,8 @@ class Keeper:
                 'name another folder, or write over them: if_exists="overwrite".'
             )
         if exists:
+            if parameters is not None:
+                _check_same_model(folder, Manifest.read(folder).parameters, parameters)
             self._manifest = Reader(self._store, folder).read()
             return True
         libraries = {name: metadata.version(name) for name in ("numpy", "pandas", "pyarrow", "torch") if _has(name)}
@@ -244,15 +250,37 @@ def _files(folder: Folder) -> Iterator[str]:
             yield name
 
 
+def _check_same_model(folder: Folder, saved: Sequence[Parameter], own: Sequence[Parameter]) -> None:
+    shapes = {parameter["name"]: parameter["shape"] for parameter in own}
+    wrong = [
+        f"{parameter['name']!r} is " + (f"{shapes[name]}, not {parameter['shape']}" if name in shapes else "missing")
+        for parameter in saved
+        if (name := parameter["name"]) not in shapes or shapes[name] != parameter["shape"]
+    ]
+    if wrong:
+        more = f", and {len(wrong) - MOST_NAMED:,} more" if len(wrong) > MOST_NAMED else ""
+        raise HistoryError(
+            f"{folder.address} holds a run of another model: of its parameters, {', '.join(wrong[:MOST_NAMED])}{more} "
+            'in this one. Name another folder, save_to="runs/b", or write over that run: if_exists="overwrite".'
+        )
+
+
 def _in_the_way(folder: Folder) -> str:
     try:
         manifest = Manifest.read(folder)
         what = f"a run of {len(manifest.parameters)} parameters that began {manifest.began[:16].replace('T', ' ')}"
     except HistoryError as error:
         what = f"a run that cannot be read ({error})"
+    if folder.names("checkpoints"):
+        goes_on = f"To go on with it: loop.resume({folder.address!r})"
+    else:
+        goes_on = (
+            "It has no checkpoints to go on from; to begin again at iteration 0 beside its rows, which stay in "
+            'select(attempts="all"): if_exists="resume"'
+        )
     return (
-        f"{folder.address} holds {what}. To go on with it: loop.resume({folder.address!r}), if it has checkpoints, or "
-        'if_exists="resume"; to write over it: if_exists="overwrite"; to keep it: save_to="another folder".'
+        f'{folder.address} holds {what}. {goes_on}; to write over it: if_exists="overwrite"; to keep it: '
+        'save_to="another folder".'
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 from gradviz.errors import CheckpointError, CheckpointWarning, described, warn
+from gradviz.history.run.manifest import MANIFEST
 from gradviz.loop.checkpoints.form import check_form
 
 FOLDER = "checkpoints"
@@ -123,13 +124,18 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         W0207, with the files of a folder that are damaged.
     """
     path = Path(path)
-    if path.is_file():
+    if path.is_file() and path.name != MANIFEST:
         return _read(path)
     if not path.exists():
         raise CheckpointError(
             f"There is no {str(path)!r}. A run's folder is the one that .checkpoint(folder) was given."
         )
     folder = folder_of(path)
+    if (folder / MANIFEST).is_file():
+        raise CheckpointError(
+            f"{folder} holds the rows of a run, but no checkpoints: write loop.checkpoint({str(folder)!r}) before the "
+            "run."
+        )
     failures: list[str] = []
     for file in _newest_first(folder):
         try:
@@ -148,6 +154,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 def folder_of(path: str | os.PathLike[str]) -> Path:
     """The folder in which checkpoints lie that `load` takes by this path."""
     path = Path(path)
+    if path.is_file() and path.name == MANIFEST:
+        path = path.parent
     if path.is_file():
         return path.parent
     return path / FOLDER if (path / FOLDER).is_dir() else path

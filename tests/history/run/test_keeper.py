@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import errno
 import gc
 import json
@@ -23,7 +24,7 @@ import gradviz as gv
 from gradviz.errors import HistoryError, RecordingWarning
 from gradviz.history.history import History
 from gradviz.history.run.local import LocalFolder
-from gradviz.history.schema import STATISTICS
+from gradviz.history.schema import STATISTICS, Parameter
 
 N = 40
 """Parameters of these runs: 2.6 kB an iteration."""
@@ -278,9 +279,14 @@ def test_an_existing_run_is_refused_told_of_and_left_as_it_is(tmp_path):
         begun(save_to=folder).begin_run()
     said = str(error.value)
     assert f"{folder} holds a run of {N} parameters" in said
-    for way_out in ('if_exists="resume"', 'if_exists="overwrite"', "loop.resume(", "save_to="):
+    assert "no checkpoints to go on from; to begin again at iteration 0" in said
+    for way_out in ('if_exists="resume"', 'if_exists="overwrite"', "save_to="):
         assert way_out in said
     assert contents(folder) == before
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "last.pt").write_text("a checkpoint")
+    with pytest.raises(HistoryError, match=r"To go on with it: loop.resume\('.*a'\); to write over"):
+        begun(save_to=folder).begin_run()
     begun(save_to=tmp_path / "b").end_run()  # and nobody is locked out
 
 
@@ -300,6 +306,54 @@ def test_resume_goes_on_with_it(tmp_path):
         everything = each.select(attempts="all").norms["layer.0"]
         assert everything.loc[0].tolist() == [0, 1000, 2000, 3000, 4000]
         assert everything.loc[1].tolist() == [-3000, -4000, -5000]
+
+
+def test_resume_that_begins_again_says_so_once_and_where_the_old_rows_are(tmp_path):
+    folder = tmp_path / "a"
+    record(begun(save_to=folder), range(5)).end_run()
+    history = begun(save_to=folder, if_exists="resume")
+    with pytest.warns(
+        RecordingWarning, match=r"holds 5 iterations .* begins again at iteration 0.*loop.checkpoint"
+    ) as told:
+        record(history, range(2))
+    assert len(told) == 1
+    assert len(history) == 2
+    assert len(history.select(attempts="all")) == 7
+
+
+def test_a_run_of_another_model_is_not_taken_up(tmp_path):
+    folder = tmp_path / "a"
+    record(begun(4, save_to=folder), range(5), 4).end_run()
+    before = contents(folder)
+    own = begun(5).described
+    others = [Parameter(name="layer.0", shape=(3,), dtype="float32"), *own[4:]]
+    history = begun(4, save_to=folder, if_exists="resume")
+    with pytest.raises(HistoryError) as error:
+        history.begin_run(others)
+    for said in ("'layer.0' is (3,), not (2,)", "'layer.1' is missing", "and 1 more", 'save_to="runs/b"', "overwrite"):
+        assert said in str(error.value)
+    assert contents(folder) == before
+    assert len(history) == 0
+    with pytest.warns(RecordingWarning, match="begins again"):
+        begun(5, save_to=folder, if_exists="resume").begin_run(own)  # more parameters are fine
+
+
+def test_a_run_is_told_to_train_from_its_beginning_and_to_have_been_broken_off_by_a_program_s_end(tmp_path):
+    history = begun(save_to=tmp_path / "a")
+    history.begin_run()
+    assert gv.History.open(tmp_path / "a").progress.status == "training"
+    history.progress.begin()
+    history.end_run()
+    assert gv.History.open(tmp_path / "a").progress.status == "interrupted"
+
+
+def test_a_program_that_ends_writes_what_it_reads_back_without_new_threads(tmp_path, monkeypatch):
+    history = record(begun(save_to=tmp_path / "a", memory_limit=100_000, flush_interval_s=1e6), range(300))
+    assert len(history._store.stages["backward"].parts) > 1
+    monkeypatch.setattr(concurrent.futures.thread, "_shutdown", True)
+    history.end_run()  # draws its picture of rows that have left memory
+    monkeypatch.undo()
+    assert_holds(gv.History.open(tmp_path / "a"), 300)
 
 
 def test_overwrite_replaces_it_and_leaves_what_is_not_a_run_s(tmp_path):

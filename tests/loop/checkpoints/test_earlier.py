@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import gradviz as gv
-from gradviz.errors import CheckpointError, CheckpointWarning, LoopError
+from gradviz.errors import CheckpointError, CheckpointWarning, LoopError, RecordingWarning
 from gradviz.loop.checkpoints.earlier import earlier_in, how_far
 
 BATCH = (torch.ones(4, 2), torch.ones(4, 1))
@@ -110,7 +110,10 @@ def test_where_nothing_is_it_begins(tmp_path):
 
 def test_what_was_trained_before_is_not_thrown_away(earlier):
     loop = small_loop(if_exists="resume")
-    loop.run([BATCH])
+    with pytest.warns(
+        RecordingWarning, match='if_exists="resume" says nothing about this run, which is written nowhere'
+    ):
+        loop.run([BATCH])
     with pytest.raises(LoopError, match=r"loop\.resume\(.*before the first run"):
         loop.checkpoint(earlier).run([BATCH])
     assert loop.state.epoch == 1
