@@ -124,7 +124,8 @@ class Reader:
             begins = begins[: len(before.begins)]
             written = {k: min(end, before.written(k)) if k < len(begins) else 0 for k, end in written.items()}
         self._attempts = Attempts(begins, written)
-        self._check_whole(manifest, stages["backward"], iteration, attempt)
+        if before is None:  # what has come since is left out, and its rows with it
+            self._check_whole(manifest, stages["backward"], iteration, attempt)
         # Of an attempt that has ended all rows are whole, and need no second look each time.
         killed = {k: end for k, end in written.items() if k < len(begins) - 1}
         attempts = self._attempts if manifest.ended is None or before is not None else Attempts(begins, killed)
