@@ -148,7 +148,7 @@ class Checkpointed:
         if self._if_exists != "error" and not handlers and self._training.history.address is None:
             warn(
                 f'if_exists="{self._if_exists}" says nothing about this run, which is written nowhere. To keep its '
-                'rows, gv.trainer(..., save_to="runs/a"); to go on from checkpoints, loop.checkpoint("runs/a") before it.',
+                'rows: gv.trainer(..., save_to="runs/a"). To go on from checkpoints: loop.checkpoint("runs/a") first.',
                 RecordingWarning,
             )
         if self._if_exists != "resume" or self._training.iterations_run:
