@@ -172,6 +172,18 @@ def test_stop_and_pause_reach_a_blocking_run_from_another_thread():
     assert seen == [("paused", True)]
 
 
+def test_a_ctrl_c_just_before_a_run_rests_does_not_wait_for_it_to_go_on(monkeypatch):
+    loop = make()
+    loop.handle_event("iteration_completed", lambda state: loop._under_way.gate.close(), once=2)
+    monkeypatch.setattr(loop.history.progress, "pause", lambda: signal.raise_signal(signal.SIGINT))
+    let_go = threading.Timer(5, loop.unpause)
+    let_go.start()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(DATA * 3)
+    let_go.cancel()
+    assert (loop.state.status, loop.state.iteration) == ("interrupted", 2)
+
+
 def test_a_handler_in_the_background_may_pause_and_stop():
     loop = make()
     loop.handle_event("iteration_completed", lambda state: loop.pause(), once=2)
