@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import threading
 import traceback
@@ -376,12 +377,31 @@ held = loop.stream([(torch.ones(2, 4), torch.zeros(2, dtype=torch.long))] * 5, e
 next(held), next(held)
 """
 
+FORKS = """
+import os, signal, sys
+child = os.fork()
+if not child:
+    folder._finalizer.detach()  # it is its parent's to remove
+    sys.exit(0)
+for _ in range(100):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        break
+    threading.Event().wait(0.1)
+else:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+print("child ended", bool(ended) and os.waitstatus_to_exitcode(status) == 0, file=sys.stderr)
+"""
+
 ENDS = {"": 0, "loop.pause()": 0, "raise SystemExit(3)": 3, "1 / 0": 1}
 PROGRAMS = {end: TRAINS_ON + end for end in ENDS} | {
     "hangs": TRAINS_ON + HANGS,
     "workers": WITH_WORKERS,
     "streams": STREAMS,
 }
+if hasattr(os, "fork"):
+    PROGRAMS["forks"] = TRAINS_ON + FORKS
 
 
 @pytest.fixture(scope="module")
@@ -408,6 +428,12 @@ def test_a_step_that_hangs_does_not_keep_a_program_alive(programs):
 def test_a_stream_that_is_held_to_a_program_s_end_is_halted(programs):
     assert programs["streams"].stdout.splitlines() == ["halted", "halted 10"]
     assert programs["streams"].returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_process_that_was_forked_does_not_wait_for_a_thread_it_does_not_have(programs):
+    assert "child ended True" in programs["forks"].stderr
+    assert programs["forks"].stdout.endswith("halted True\nsaved True\n")
 
 
 def test_workers_of_a_loader_are_started_from_the_thread_too(programs):

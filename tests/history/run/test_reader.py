@@ -292,11 +292,13 @@ def test_no_bit_of_the_epochs_or_of_the_names_of_columns_turns_unseen(run):
 
 def test_a_picture_of_which_a_bit_turned_is_drawn_anew(run):
     file = run / "overview.safetensors"
-    before = History.open(run).overview()[0].maximum
-    content = bytearray(file.read_bytes())
-    content[-3] ^= 1
-    file.write_bytes(content)
-    np.testing.assert_array_equal(History.open(run).overview()[0].maximum, before)
+    before = History.open(run).overview()[0]
+    content = file.read_bytes()
+    for name in ("start", "stop", "maximum", "minimum", "flags"):
+        at = content.index(getattr(before, name).tobytes()) + 1
+        file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        drawn = History.open(run).overview()[0]
+        np.testing.assert_array_equal(getattr(drawn, name), getattr(before, name))
 
 
 @pytest.mark.parametrize(
