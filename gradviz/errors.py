@@ -364,6 +364,8 @@ def names_nearest_keyword(function: Callable[P, R]) -> Callable[P, R]:
                 hint = ""
                 if "optimizer" in known and name in ("lr", "learning_rate", "momentum", "weight_decay", "betas"):
                     hint = ". An option of the optimizer goes into it: functools.partial(torch.optim.Adam, lr=0.01)"
+                if "iterations" in known and "parameters" in known and name in ("epoch", "epochs"):
+                    hint = ". An epoch's: select(iterations=history.metrics.query('epoch == 2').index)"
                 raise UnknownKeywordError(
                     f"{function.__name__}() takes no keyword {name!r}: {nearest(name, known)}{hint}"
                 )

@@ -36,8 +36,13 @@ def write_csv(view: View, path: str | os.PathLike[str], frame: str | None) -> No
             'frame="gradients").'
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for name in FRAMES:
-        _write(view, name, folder / f"{name}{SUFFIX}")
+    for place, name in enumerate(FRAMES):
+        try:
+            _write(view, name, folder / f"{name}{SUFFIX}")
+        except BaseException as error:
+            there = ", ".join(FRAMES[:place]) or "none"
+            error.add_note(f"While {name}{SUFFIX} was written; of the frames, {there} are in {folder} by now.")
+            raise
 
 
 def _write(view: View, frame: str, file: Path) -> None:
@@ -61,6 +66,9 @@ def _pieces(view: View, frame: str) -> Iterator[pd.DataFrame]:
     if frame == "gradients":
         for part in view.in_pieces(frames.TIDY_BYTES * PIECES):
             yield part.gradients
+    elif frame == "metrics":
+        for part in view.in_pieces(frames.METRIC_BYTES * PIECES, of="metrics"):
+            yield part.metrics.reset_index()
     else:
         whole: pd.DataFrame = getattr(view, frame)
         yield whole.reset_index() if whole.index.names != [None] else whole

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from gradviz.errors import HistoryError
+from gradviz.errors import HistoryError, described
 from gradviz.history.schema import STAGES
 from gradviz.history.view import View
 
@@ -26,6 +26,9 @@ _FLOAT32 = np.finfo(np.float32)
 
 def write_events(view: View, folder: str | os.PathLike[str]) -> None:
     """Scalars and histograms into a file of their own."""
+    if not isinstance(folder, str | os.PathLike) or Path(folder).is_file():
+        came = described(folder) if not isinstance(folder, str | os.PathLike) else f"the file {os.fspath(folder)}"
+        raise HistoryError(f'Event files go into a folder, such as history.to_tensorboard("logs/a"); got {came}.')
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gradviz.errors import HistoryError, described, nearest
+from gradviz.errors import HistoryError, RecordingWarning, described, names_nearest_keyword, nearest, warn
 from gradviz.history import frames, schema
 from gradviz.history.names import unwrapped
 from gradviz.history.overview import FROZEN, NAN, NEGINF, NOT_RECORDED, POSINF, UNUSED, ZERO, Columns
@@ -31,7 +32,7 @@ NAMED = 3
 """Parameters that are named before the rest are only counted."""
 
 
-def compare(runs: Mapping[str, Any]) -> Comparison:
+def compare(runs: Mapping[str, Any], *others: Never) -> Comparison:
     """Runs side by side.
 
     Parameters
@@ -43,6 +44,11 @@ def compare(runs: Mapping[str, Any]) -> Comparison:
     ------
     HistoryError
         If there are fewer than two, or one is no run.
+
+    Warns
+    -----
+    RecordingWarning
+        W0201: a run has no parameter, or no iteration, in common with the first.
 
     Examples
     --------
@@ -60,15 +66,18 @@ def compare(runs: Mapping[str, Any]) -> Comparison:
     {'a': ['head.bias'], 'b': ['extra']}
     """
     write = 'gv.compare({"a": history, "b": other})'
-    if not isinstance(runs, Mapping):
+    if others or not isinstance(runs, Mapping):
         raise HistoryError(f"compare takes runs by name; got {described(runs)}. Write {write}.")
-    if len(runs) < 2:
-        raise HistoryError(f"compare takes at least two runs, the first as the reference; got {len(runs)}: {write}.")
     views: dict[str, View] = {}
     for name, run in runs.items():
         if not isinstance(name, str) or not name:
             raise HistoryError(f"A run's name is text; got {name!r}. Write {write}.")
         view = getattr(run, "history", run)
+        if isinstance(run, str | os.PathLike):
+            raise HistoryError(
+                f"The run {name!r} is a path. To read what lies there: gv.compare({{{name!r}: "
+                f"gv.History.open({os.fspath(run)!r}), ...}})."
+            )
         if not isinstance(view, View):
             raise HistoryError(f"The run {name!r} is {described(run)}, not a history. Write {write}.")
         if view.has_all_attempts:
@@ -77,7 +86,11 @@ def compare(runs: Mapping[str, Any]) -> Comparison:
                 f'history.select(attempts="latest").'
             )
         views[name] = view
-    return Comparison(views)
+    if len(views) < 2:
+        raise HistoryError(f"compare takes at least two runs, the first as the reference; got {len(views)}: {write}.")
+    comparison = Comparison(views)
+    comparison._warn_of_nothing_in_common()
+    return comparison
 
 
 class Comparison:
@@ -95,6 +108,25 @@ class Comparison:
         others = ", ".join(list(self._runs)[1:])
         alone = "; ".join(f"only in {run}: {', '.join(names)}" for run, names in self.only.items() if names)
         return f"Comparison of {others} with {self._reference}" + (f" ({alone})" if alone else "")
+
+    def _warn_of_nothing_in_common(self) -> None:
+        names = [set(names.values()) for names in self._names]
+        iterations = [view.iterations for view in self._runs.values()]
+        for place, run in enumerate(self._runs):
+            lacks = [
+                what
+                for what, is_lacking in (
+                    ("parameter", not names[0] & names[place]),
+                    ("iteration", not np.isin(iterations[0], iterations[place]).any()),
+                )
+                if is_lacking and len(iterations[0]) and len(iterations[place])
+            ]
+            if place and lacks:
+                warn(
+                    f"{run} and {self._reference} have no {' and no '.join(lacks)} in common, so that neither can be "
+                    "divided by the other; their frames side by side are there all the same.",
+                    RecordingWarning,
+                )
 
     # Side by side ---------------------------------------------------------------------------------------------
 
@@ -154,7 +186,11 @@ class Comparison:
     def _joined(self, frame_of: Callable[[View], pd.DataFrame]) -> pd.DataFrame:
         parts = {run: frame_of(view) for run, view in self._runs.items()}
         index = _union([part.index for part in parts.values()])
-        return pd.concat({run: _spread(part, index) for run, part in parts.items()}, axis=1, names=["run", "metric"])
+        if all(len(part) == len(index) for part in parts.values()):
+            spread = {run: part.reindex(index) for run, part in parts.items()}
+        else:  # the same kind of column for every run
+            spread = {run: _spread(part, index) for run, part in parts.items()}
+        return pd.concat(spread, axis=1, names=["run", "metric"])
 
     @property
     def parameters(self) -> pd.DataFrame:
@@ -285,6 +321,7 @@ class Comparison:
 
     # Parts of it ------------------------------------------------------------------------------------------------
 
+    @names_nearest_keyword
     def select(self, *, parameters: object = None, iterations: object = None, every: int = 1) -> Comparison:
         """A part of every run, by the common names and among the iterations of all; see `History.select`."""
         chosen = selection(parameters, iterations, every)
@@ -436,8 +473,6 @@ def _union(indices: list[Any]) -> Any:
 def _spread(frame: pd.DataFrame, index: pd.Index) -> pd.DataFrame:
     """The same by another index. What a line lacks is missing in a mask: NaN is a value."""
     rows = frame.index.get_indexer(index)
-    if (rows >= 0).all():
-        return frame.iloc[rows].set_axis(index)
     masked: dict[str, Any] = {
         "i": pd.arrays.IntegerArray,
         "f": pd.arrays.FloatingArray,

@@ -27,7 +27,7 @@ class FirstNonfinite(NamedTuple):
     parameter : str
         Whose gradient it was in; ``"loss"`` for the loss.
     kind : str
-        "nan", "posinf" or "neginf": what most of its entries that are not finite were.
+        "nan", "posinf" or "neginf": what most of the gradient's entries that are not finite were, or what the loss was.
     growth : float
         The newest of its norms in the 12 iterations before, divided by the oldest; NaN if there are not two above 0.
     """

@@ -17,6 +17,10 @@ TIDY_BYTES = 3 * 8 + 4 + 2 + 5 * 8 + 4 * 9
 """What a line of the tidy frame takes."""
 
 
+METRIC_BYTES = 8 + 1
+"""What a cell of the frame of metrics takes, with its mask."""
+
+
 def tidy(rows: Rows, stage: NDArray[np.int8], parameters: Sequence[str], stages: Sequence[str]) -> pd.DataFrame:
     """One line for each iteration, stage and parameter; `stage` has a place in `stages` for each row."""
     n, width = rows.planes["state"].shape

@@ -461,15 +461,16 @@ class History(View):
         """The first NaN or infinity in the loss or in a gradient as autograd gave it: where it was, and what led there.
 
         Of several parameters that had one at that iteration it is the one that was declared last: backward comes
-        from the end of the model, and spreads a NaN to all that stands before. That is a guess where a model is not
+        from the end of the model, and spreads a NaN to all that stands before it. That is a guess where a model is not
         declared in the order of its use; ``history.select(iterations=found.iteration).wide("nonfinite")`` has all. If
-        the loss was not finite either, it was the first.
+        the loss was not finite either, it is the loss: it came before backward.
 
         Returns
         -------
         (iteration, parameter, kind, growth), or None
-            The iteration; the parameter's name, or "loss"; "nan", "posinf" or "neginf", whichever most entries were;
-            and the newest norm of the 12 iterations before divided by their oldest, NaN if unknown.
+            The iteration; the parameter's name, or "loss"; "nan", "posinf" or "neginf": what most of the gradient's
+            entries that are not finite were, the first of these where as many were of two, or what the loss was; and
+            the newest norm, or loss, of the 12 iterations before divided by their oldest, NaN if unknown.
 
         Examples
         --------

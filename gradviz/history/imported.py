@@ -63,23 +63,19 @@ class Imported:
             raise HistoryError(
                 f"Columns of {frame.columns.nlevels} levels are several runs; take one: frame[{_first(frame)!r}]."
             )
+        _check_what_it_is(frame)
         named = [name for name in frame.index.names if name in _KNOWN]
         is_tidy = "parameter" in frame.columns or "parameter" in named
         tidy = (frame.reset_index(level=named) if named else frame) if is_tidy else _melted(frame)
         self._read(tidy)
 
     def _read(self, frame: pd.DataFrame) -> None:
+        _check_has(frame, _TIDY)
         for name in frame.columns:
             if name not in _KNOWN:
                 raise HistoryError(
-                    f"No column of a history is called {name!r}: {nearest(str(name), _KNOWN)}. "
+                    f"No column of a history is called {name!r} ({nearest(str(name), _KNOWN)}). "
                     f"To leave it out: frame.drop(columns=[{name!r}])."
-                )
-        for name in _TIDY:
-            if name not in frame.columns:
-                raise HistoryError(
-                    f"The frame has no column {name!r}; it has {', '.join(map(str, frame.columns))}. "
-                    f'Its own names: frame.rename(columns={{"step": "iteration"}}).'
                 )
         self._iteration, self._epoch, self._attempt = (
             _whole(frame, name) for name in ("iteration", "epoch", "attempt")
@@ -162,6 +158,50 @@ class Imported:
             yield Iteration(attempt, iteration, epoch, stages)
 
 
+_OTHER_NAMES = {
+    "iteration": ("step", "global_step", "iter", "batch"),
+    "parameter": ("name", "param", "layer", "variable"),
+    "norm": ("grad_norm", "gradient_norm", "value"),
+}
+"""What people call these columns, where they keep such frames."""
+
+
+def _check_has(frame: pd.DataFrame, columns: tuple[str, ...]) -> None:
+    for name in columns:
+        if name not in frame.columns:
+            own = next((each for each in _OTHER_NAMES[name] if each in frame.columns), f"what you call the {name}")
+            raise HistoryError(
+                f"The frame has no column {name!r}; it has {', '.join(map(str, frame.columns))}. "
+                f'Write frame.rename(columns={{"{own}": "{name}"}}).'
+            )
+
+
+def _check_what_it_is(frame: pd.DataFrame) -> None:
+    """Refuse what can be told by its columns to be neither tidy nor wide."""
+    for name, own in (("metrics", {"loss", "loss_scale", "skipped"}), ("epochs", {"loss", "iterations", "nonfinite"})):
+        if own <= set(frame.columns):
+            raise HistoryError(f"That is history.{name}: from_frame wants history.gradients, or history.norms.")
+    if "parameter" in frame.columns or "parameter" in frame.index.names:
+        return
+    has_texts = any(not pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes)
+    is_named = any(other in frame.columns for other in ("norm", "state", "stage", *_OTHER_NAMES["iteration"]))
+    if is_named or (has_texts and any(other in frame.columns for other in _OTHER_NAMES["parameter"])):
+        _check_has(frame.reset_index() if frame.index.names != [None] else frame, _TIDY)
+
+
+def _advice(column: pd.Series[Any], kind: str) -> str:
+    """A line that helps."""
+    if np.issubdtype(getattr(column.dtype, "type", object), np.complexfloating):
+        return f"Of complex numbers take the size: frame[{column.name!r}].abs()."
+    try:
+        column.astype(kind)  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        if column.isna().any():
+            return f"Write frame.dropna(subset=[{column.name!r}])."
+        return f"Of it, {column.iloc[0]!r} is none."
+    return f'Write frame.astype({{{column.name!r}: "{kind}"}}).'
+
+
 def _first(frame: pd.DataFrame) -> Any:
     return frame.columns[0][0] if len(frame.columns) else "a"
 
@@ -205,7 +245,7 @@ def _whole(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
         raise HistoryError(
             f"The column {name!r} has whole numbers; got {column.dtype}"
             f"{', of which some are missing' if column.isna().any() else ''}. "
-            f'Write frame.astype({{{name!r}: "int64"}}).'
+            f"{_advice(column, 'int64')}"
         )
     numbers = column.to_numpy(np.int64)
     if len(numbers) and numbers.min() < 0:
@@ -218,7 +258,7 @@ def _numbers(frame: pd.DataFrame, name: str) -> tuple[NDArray[np.float64], NDArr
     column = frame[name]
     kind = column.dtype
     if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_bool_dtype(kind) or kind == np.complex128:
-        raise HistoryError(f'The column {name!r} has numbers; got {kind}. Write frame.astype({{{name!r}: "float64"}}).')
+        raise HistoryError(f"The column {name!r} has numbers; got {kind}. {_advice(column, 'float64')}")
     array = column.array
     if isinstance(array, pd.arrays.FloatingArray | pd.arrays.IntegerArray):
         return array.to_numpy(np.float64, na_value=np.nan), np.array(array.isna())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Never, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gradviz.errors import HistoryError, nearest
+from gradviz.errors import HistoryError, names_nearest_keyword, nearest
 from gradviz.history import frames
 from gradviz.history.rows import PLANES, Places, Rows, Segment, gathered
 from gradviz.history.schema import COUNTS, STAGES
@@ -51,8 +51,26 @@ class View:
                 return len(self._store.iterations)
             return len(self._metrics()["iteration"].values)
 
+    @property
+    def iterations(self) -> NDArray[np.int64]:
+        """The numbers of its iterations, int64; with all attempts, those of one after the other."""
+        with self._store.lock:
+            if not self._selections and not self.has_all_attempts:
+                return np.array(self._store.iterations, np.int64)
+            return self._metrics()["iteration"].values.copy()
+
     def __repr__(self) -> str:
         return f"{len(self):,} iterations of {len(self._places):,} parameters"
+
+    def __getattr__(self, name: str) -> Never:
+        if hasattr(type(self), name):  # a property that failed: its own error
+            object.__getattribute__(self, name)
+        if name in ("refresh", "follow"):
+            raise AttributeError(
+                f"history.{name} is for a run that gv.History.open reads; the history of a loop is always current."
+            )
+        known = [each for each in dir(type(self)) if not each.startswith("_")]
+        raise AttributeError(f"A history has no {name!r}: {nearest(name, known)}")
 
     # Frames -----------------------------------------------------------------------------------------------------
 
@@ -201,6 +219,7 @@ class View:
 
     # Parts of it ------------------------------------------------------------------------------------------------
 
+    @names_nearest_keyword
     def select(
         self,
         *,
@@ -252,14 +271,17 @@ class View:
         kept: Attempted = "all" if self.has_all_attempts else "latest"
         return View(self._store, self.memory_limit, (*self._selections, chosen), attempts or kept)
 
-    def in_pieces(self, cell_bytes: int) -> Iterator[View]:
+    def in_pieces(self, cell_bytes: int, *, of: str = "gradients") -> Iterator[View]:
         """The same run, so many iterations at a time that a frame of so many bytes a cell keeps the memory limit.
+
+        `of` says which cells those are: an iteration's "gradients", or its "metrics".
 
         One of no iterations, where there are none.
         """
         iterations = np.unique(self._metrics()["iteration"].values)
-        n_stages = max(len(self._store.stages), 1)
-        at_once = max(self.memory_limit // max(cell_bytes * len(self._places) * n_stages, 1), 1)
+        n_measured = len(self._places) * max(len(self._store.stages), 1)
+        n_cells = n_measured if of == "gradients" else len(self._store.metrics.schema)
+        at_once = max(self.memory_limit // max(cell_bytes * n_cells, 1), 1)
         for first in range(0, max(len(iterations), 1), at_once):
             part = iterations[first : first + at_once]
             yield self.select(iterations=slice(int(part[0]), int(part[-1]) + 1) if len(part) else ())
@@ -320,7 +342,7 @@ class View:
         Raises
         ------
         HistoryError
-            If TensorBoard is not installed.
+            If TensorBoard is not installed, or the folder is a file.
         OSError
             If it cannot be written.
         """
@@ -427,7 +449,7 @@ class View:
 
     def _metrics_frame(self) -> pd.DataFrame:
         columns = self._metrics()
-        self.refuse_if_large(9 * len(columns) * len(columns["iteration"].values), "metrics")
+        self.refuse_if_large(frames.METRIC_BYTES * len(columns) * len(columns["iteration"].values), "metrics")
         index = frames.index(columns["iteration"].values, columns["attempt"].values if self.has_all_attempts else None)
         last = ("loss_scale", "skipped")
         order = ["epoch", *[name for name in columns if name not in ("iteration", "attempt", "epoch", *last)], *last]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import anywidget
 import traitlets
 
+from gradviz.errors import described
 from gradviz.history.compare import Comparison
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
+from gradviz.history.view import View
 from gradviz.widgets.colours import scale_of
 from gradviz.widgets.publish import Publisher
 
@@ -127,6 +130,17 @@ def _of(history: History) -> Heatmap:
     return _open[id(history)]
 
 
+def _instead(x: Any) -> str:
+    if isinstance(x, View):
+        return (
+            "a selection, and it shows whole histories: gv.heatmap(history). Of a selection there are frames: "
+            ".norms, .gradients, .metrics."
+        )
+    if isinstance(x, str | os.PathLike):
+        return f"a path. Write gv.heatmap(gv.History.open({os.fspath(x)!r}))."
+    return f"{described(x)}. Write gv.heatmap(loop)."
+
+
 def heatmap(x: Any) -> Heatmap:
     """The heatmap of a loop or a history: rows are parameters, columns iterations, colour the gradient's norm.
 
@@ -147,7 +161,7 @@ def heatmap(x: Any) -> Heatmap:
         return Heatmap(x.ratios())
     history = getattr(x, "history", x)
     if not isinstance(history, History):
-        raise TypeError(f"heatmap() shows a loop or a history; got a {type(x).__name__}. Write gv.heatmap(loop).")
+        raise TypeError(f"heatmap() shows a loop, a history or a comparison; got {_instead(x)}")
     widget = _of(history)
     widget.ask_for()
     return widget

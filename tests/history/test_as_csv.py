@@ -105,3 +105,24 @@ def test_what_cannot_be_written_is_refused_and_what_was_there_stays(tmp_path: Pa
         history.to_csv(tmp_path / "no" / "g.csv", frame="gradients")
     assert [path.name for path in tmp_path.iterdir()] == ["g.csv"]
     assert file.read_text() == "mine"
+
+
+def test_metrics_larger_than_memory_are_written_in_pieces_and_a_failure_says_what_is_there(tmp_path: Path, monkeypatch):
+    history = norms(*[[float(i)] for i in range(300)])
+    whole = history.metrics
+    history.memory_limit = 3000
+    with pytest.raises(HistoryError, match="memory limit"):
+        _ = history.select().metrics
+    history.to_csv(tmp_path / "a")
+    read = pd.read_csv(tmp_path / "a" / "metrics.csv", index_col="iteration")
+    assert read.astype(whole.dtypes).equals(whole)
+
+    def broken(self):
+        raise OSError("full")
+
+    monkeypatch.setattr(History, "epochs", property(broken))
+    with pytest.raises(OSError, match="full") as error:
+        history.to_csv(tmp_path / "b")
+    assert error.value.__notes__ == [
+        f"While epochs.csv was written; of the frames, gradients, metrics are in {tmp_path / 'b'} by now."
+    ]

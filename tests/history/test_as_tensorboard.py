@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from gradviz.errors import HistoryError
 from gradviz.history.history import History
 from gradviz.history.schema import OK
 from tests.history.made import INF, LOOKS, NAN, history_of, norms, row
@@ -116,3 +118,9 @@ def test_it_is_written_without_torch(tmp_path: Path):
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
     assert len(list((tmp_path / "x").iterdir())) == 1
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path):
+    (tmp_path / "a").write_text("mine")
+    with pytest.raises(HistoryError, match=r"Event files go into a folder.*got the file"):
+        norms([1.0]).to_tensorboard(tmp_path / "a")

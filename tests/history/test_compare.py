@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gradviz as gv
-from gradviz.errors import HistoryError
+from gradviz.errors import HistoryError, RecordingWarning, UnknownKeywordError
 from gradviz.history import overview
 from gradviz.history.history import History
 from gradviz.history.schema import FROZEN, NOT_OPTIMIZED, OK, UNUSED
@@ -113,7 +113,7 @@ def test_metrics_stand_side_by_side_and_what_a_run_lacks_is_missing_and_not_nan(
     assert {str(kind) for kind in metrics["a"].dtypes} == {"Int64", "Float64", "boolean"}
     assert metrics["a"]["loss"].isna().tolist() == [False, True]
     assert np.isnan(metrics["a"]["loss"].to_numpy(np.float64, na_value=0)).tolist() == [True, False]
-    pd.testing.assert_frame_equal(metrics["b"], b.metrics, check_names=False)
+    pd.testing.assert_frame_equal(metrics["b"], b.metrics, check_names=False, check_dtype=False)
 
 
 def test_epochs_stand_side_by_side():
@@ -277,3 +277,24 @@ def test_a_frame_that_would_be_too_large_is_refused():
     assert len(history.norms) == 1000
     with pytest.raises(HistoryError, match=r"comparison\.select\("):
         _ = gv.compare(dict.fromkeys("abcdefghij", history)).norms
+
+
+def test_runs_with_nothing_in_common_are_told_once():
+    a, b = norms([1.0], names="a"), History.from_frame(pd.DataFrame({"z": [1.0]}, index=pd.Index([5])))
+    with pytest.warns(RecordingWarning, match="b and a have no parameter and no iteration in common") as told:
+        gv.compare({"a": a, "b": b})
+    assert len(told) == 1
+
+
+def test_metrics_of_runs_of_different_length_are_columns_of_one_kind():
+    metrics = gv.compare({"a": norms([1.0], [2.0]), "b": norms([1.0])}).metrics
+    assert (metrics["a"].dtypes == metrics["b"].dtypes).all()
+
+
+def test_runs_without_names_and_paths_are_told_what_to_write():
+    with pytest.raises(HistoryError, match=r'takes runs by name; .*gv.compare\(\{"a": history, "b": other\}\)'):
+        gv.compare(norms([1.0]), norms([1.0]))
+    with pytest.raises(HistoryError, match=r"'a' is a path.*gv.History.open\('runs/a'\)"):
+        gv.compare({"a": "runs/a"})
+    with pytest.raises(UnknownKeywordError, match="did you mean 'parameters'"):
+        gv.compare({"a": norms([1.0]), "b": norms([1.0])}).select(parameter="a")

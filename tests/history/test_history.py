@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gradviz.errors import HistoryError
+from gradviz.errors import HistoryError, UnknownKeywordError
 from gradviz.history import overview
 from gradviz.history.history import History
 from gradviz.history.rows import CHUNK
@@ -347,3 +347,23 @@ def test_rows_that_do_not_fit_their_table_are_refused(changed):
 def test_two_parameters_of_one_name_are_refused():
     with pytest.raises(HistoryError, match="'a' is there twice"):
         History().declare([parameter("a"), parameter("a")])
+
+
+def test_what_a_history_does_not_have_is_told_with_the_line_to_write():
+    history = History()
+    for name, told in [
+        ("norm", "did you mean 'norms'"),
+        ("refresh", "the history of a loop is always current"),
+        ("follow", "the history of a loop is always current"),
+    ]:
+        with pytest.raises(AttributeError, match=told):
+            getattr(history, name)
+        assert not hasattr(history.select(), name)
+    with pytest.raises(UnknownKeywordError, match="did you mean 'parameters'"):
+        history.select(parameter="a")
+    with pytest.raises(UnknownKeywordError, match=r"select\(iterations=history.metrics.query\('epoch == 2'\).index\)"):
+        history.select(epochs=2)
+    with pytest.raises(HistoryError, match=r"gv.History.open\('runs/a'\)"):
+        History("runs/a")
+    with pytest.raises(HistoryError, match=r'save_to is a folder, such as save_to="runs/a"; got an int'):
+        History(save_to=3)

@@ -125,3 +125,25 @@ def test_frames_of_several_runs_and_other_objects_are_refused():
         History.from_frame(pd.DataFrame([[1.0]]))
     with pytest.raises(HistoryError, match="xs"):
         History.from_frame(norms([1]).select(attempts="all").norms)
+
+
+TIDY = pd.DataFrame({"iteration": [0, 1], "parameter": ["a", "a"], "norm": [1.0, 2.0]})
+
+
+@pytest.mark.parametrize(
+    ("frame", "told"),
+    [
+        (TIDY.rename(columns={"iteration": "step"}), r'no column \'iteration\'.*columns=\{"step": "iteration"\}\)\.$'),
+        (TIDY.rename(columns={"parameter": "name"}), r'no column \'parameter\'.*columns=\{"name": "parameter"\}\)\.$'),
+        (TIDY.rename(columns={"iteration": "step", "parameter": "name"}), "no column 'iteration'"),
+        (TIDY.assign(norms=0.0), r"\(did you mean 'norm'\?\)\. To leave it out"),
+        (TIDY.assign(norm=["x", "y"]), "The column 'norm' has numbers.* 'x' is none"),
+        (TIDY.assign(iteration=[0, NAN]), r"some are missing. Write frame.dropna\(subset=\['iteration'\]\)"),
+        (TIDY.assign(iteration=[0.0, 1.0]), r"Write frame.astype\("),
+        (History.from_frame(TIDY).metrics, r"That is history\.metrics: from_frame wants history\.gradients"),
+        (History.from_frame(TIDY).epochs, r"That is history\.epochs"),
+    ],
+)
+def test_a_frame_of_another_form_is_told_by_name_with_a_line_that_works(frame: pd.DataFrame, told: str):
+    with pytest.raises(HistoryError, match=told):
+        History.from_frame(frame)

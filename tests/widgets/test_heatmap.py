@@ -173,3 +173,13 @@ def test_a_loop_and_its_history_are_the_same_picture():
     loop = gv.trainer(nn.Linear(1, 1), "huber", "sgd")
     assert gv.heatmap(loop) is gv.heatmap(loop.history)
     assert isinstance(gv.heatmap(loop), Widget)
+
+
+def test_what_it_does_not_show_is_told_with_the_line_to_write():
+    for x, told in [
+        (History().select(every=2), r"got a selection, and it shows whole histories: gv.heatmap\(history\)"),
+        ("runs/a", r"Write gv.heatmap\(gv.History.open\('runs/a'\)\)"),
+        (3, "a loop, a history or a comparison; got an int"),
+    ]:
+        with pytest.raises(TypeError, match=told):
+            gv.heatmap(x)
