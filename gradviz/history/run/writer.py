@@ -90,7 +90,6 @@ class Writer:
         self._told: dict[str, Any] | None = None
         self._epochs: list[dict[str, float]] = []
         self._pictured = 0
-        self._next: dict[str, int] = {}
         self._surplus: list[str] | None = None
 
     def start(self) -> None:
@@ -210,14 +209,11 @@ class Writer:
     def _put(self, name: str, series: Series[Any, Any], data: pa.Buffer, made: Callable[[str], Any]) -> None:
         if isinstance(series, Table):
             self._widen(series)
-        number = self._next.get(name)
-        if number is None:
-            number = max((_place(part.name).last + 1 for part in series.parts), default=0)
+        number = _place(series.parts[-1].name).last + 1 if series.parts else 0
         part = made(_file(name, number, number, ".safetensors" if isinstance(series, Tensors) else ".parquet"))
         self.folder.write(part.name, data)
         with self._store.lock:
             series.parts.append(part)
-        self._next[name] = number + 1
 
     def _widen(self, table: Table) -> None:
         """Give older parts the columns that were added since: plain readers take those of the first file for all."""
