@@ -127,7 +127,8 @@ class History(View):
         path : path or address
             Of the run's folder.
         skip_damaged : bool
-            Leave out files that cannot be read, with a warning that names them, instead of an error.
+            Leave out files that cannot be read, with a warning that names them, instead of an error. Without its
+            ``run.json`` a run's status, shapes and dtypes are unknown.
         memory_limit : int or str
             What a frame may take at most.
 

@@ -14,7 +14,8 @@ class Progress:
     Attributes
     ----------
     status : str
-        "idle", "training", "paused", "completed", "halted", "interrupted" or "failed".
+        "idle", "training", "paused", "completed", "halted", "interrupted" or "failed";
+        "unknown" where the run's files do not say.
     epoch : int
         Index of the current epoch.
     epochs, iterations : int or None

@@ -63,7 +63,8 @@ def trainer(
     if_exists : {"error", "resume", "overwrite"}
         What becomes of an earlier run that lies where this one will write: its rows in `save_to`, its checkpoints in
         the folder of a `checkpoint`. The first run raises a LoopError or a HistoryError before anything has moved; or
-        it goes on by itself from the furthest checkpoint there, and begins where there is none; or the old rows go
+        it goes on by itself from the furthest checkpoint there, and begins where there is none, which a
+        RecordingWarning says if there are rows; or the old rows go
         away, and the old checkpoints once the first new one is written. What this loop has written itself, or was
         resumed from, is its own.
     flush_interval_s : float
