@@ -238,7 +238,8 @@ def main() -> None:
     if "history" in arguments.groups:
         print()
         iterations = bench_history.QUICK_ITERATIONS if quick else bench_history.ITERATIONS
-        report["history"] = [{**asdict(each), "verdict": each.verdict} for each in told(iterations)]
+        results = [{**asdict(each), "verdict": each.verdict} for each in told(iterations)]
+        report["history"] = {**{key: report[key] for key in ("date", "commit", "dirty")}, "results": results}
         report["minutes"] = round((time.perf_counter() - began) / 60, 1)
         arguments.json.write_text(json.dumps(report))
     print(f"{report['minutes']} minutes; everything is in {arguments.json}")

@@ -56,14 +56,21 @@ def table(report: dict[str, Any]) -> str:
 
 def history(report: dict[str, Any]) -> list[str]:
     """What the history can take, if that was measured."""
-    if not report.get("history"):
+    history = report.get("history")
+    if history is None:
         return []
     lines = [f"| the history: {HISTORY} | asked | measured |", "|---|--:|--:|"]
-    for each in report["history"]:
+    for each in history["results"]:
         bound = "≥" if each["at_least"] else "≤"
         asked, measured = (f"{each[key]:,.4g}" for key in ("asked", "measured"))
         lines.append(f"| {each['what']} | {bound} {asked} {each['unit']} | {measured} {each['unit']} |")
-    return [*lines, ""]
+    return [*lines, "", f"The history: {when(history)}.", ""]
+
+
+def when(measured: dict[str, Any]) -> str:
+    """Date and commit."""
+    changed = " with changes" if measured["dirty"] else ""
+    return f"measured on {measured['date'][:10]} at {measured['commit'][:7]}{changed}"
 
 
 def ahead(ratio: dict[tuple[str, str], float]) -> list[str]:
@@ -81,9 +88,8 @@ def ahead(ratio: dict[tuple[str, str], float]) -> list[str]:
 def circumstances(report: dict[str, Any]) -> str:
     """Machine, date and versions."""
     versions = ", ".join(f"{name} {report[name]}" for name in ("torch", *PEERS))
-    changed = " with changes" if report["dirty"] else ""
     return (
-        f"Measured on {report['date'][:10]} at {report['commit'][:7]}{changed}: {report['processor']}, "
+        f"The loops: {when(report)}. All on: {report['processor']}, "
         f"{report['cores']} cores, torch with {report['threads']} threads, Python {report['python']}, {versions}."
     )
 
@@ -99,10 +105,14 @@ def main() -> None:
     """Keep the results of a file, and put them into the README."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="?", default=DEFAULT_FILE, help="(%(default)s)")
-    report = json.loads(parser.parse_args().file.read_text())
+    parser.add_argument("--history", action="store_true", help="take its figures of the history alone")
+    arguments = parser.parse_args()
+    report = json.loads(arguments.file.read_text())
     if report["quick"]:
         parser.error("these are the figures of QUICK=1, which nobody should read; run make bench")
     del report["processes"]
+    if arguments.history:
+        report = {**json.loads(RESULTS.read_text()), "history": report["history"]}
     RESULTS.write_text(json.dumps(report, indent=1) + "\n")
     README.write_text(rewritten(README.read_text(), report))
 

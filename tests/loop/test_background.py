@@ -430,7 +430,6 @@ def test_a_stream_that_is_held_to_a_program_s_end_is_halted(programs):
     assert programs["streams"].returncode == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_process_that_was_forked_does_not_wait_for_a_thread_it_does_not_have(programs):
     assert "child ended True" in programs["forks"].stderr
     assert programs["forks"].stdout.endswith("halted True\nsaved True\n")

@@ -113,7 +113,6 @@ print(len(told), len(said), loop.state.status, len(loop.history.norms), total)
 
 
 @pytest.mark.case("H05")
-@pytest.mark.skipif(sys.platform == "win32", reason="no such limits")
 def test_a_disk_that_is_full_for_good_ends_no_training_and_what_was_flushed_is_there(tmp_path):
     plain = loop_of()
     torch.manual_seed(3)

@@ -410,7 +410,6 @@ def test_a_run_that_was_overwritten_meanwhile_is_not_written_into(tmp_path):
     assert len(gv.History.open(folder)) == 3
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no such rights")
 def test_a_folder_that_may_only_be_read_is_refused_before_anything_is_recorded(tmp_path):
     (tmp_path / "a").mkdir(mode=0o555)
     history, root = begun(save_to=tmp_path / "a"), os.geteuid() == 0
@@ -469,7 +468,6 @@ def test_a_program_that_ends_without_ending_its_run_leaves_all_of_it(tmp_path):
     assert len(opened.events) == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_that_was_forked_writes_nothing_into_its_parent_s_folder(tmp_path):
     history = recorded(History(save_to=tmp_path / "a", flush_interval_s=100), 0, 5)
     process = os.fork()
@@ -485,7 +483,6 @@ def test_a_process_that_was_forked_writes_nothing_into_its_parent_s_folder(tmp_p
     assert len(History.open(tmp_path / "a")) == 5
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_and_takes_no_rows_of_its_parent_s_away(tmp_path):
     with pytest.warns(RecordingWarning, match="outgrown"):
         history = recorded(History(memory_limit=20_000), 0, 500)

@@ -54,7 +54,6 @@ def test_a_failed_write_leaves_the_file_that_was_there(folder, tmp_path, monkeyp
     assert folder.read("run.json") == b"new"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no such limits")
 def test_a_disk_that_is_full_in_mid_write_leaves_the_file_that_was_there(tmp_path):
     full = """
 import resource, signal, sys
@@ -169,7 +168,6 @@ def test_a_look_at_the_lock_neither_takes_it_nor_lets_it_go(folder, tmp_path):
     other.unlock()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_what_was_forked_holds_no_lock_and_takes_none_away(folder, tmp_path):
     folder.lock()
     ours, theirs = os.pipe()
@@ -203,7 +201,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         LocalFolder(str(tmp_path / "file" / "a")).lock()
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no such rights")
 def test_a_folder_that_may_only_be_read_is_named(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a").chmod(0o555)

@@ -223,7 +223,6 @@ def test_a_run_that_may_only_be_read_is_read(tmp_path):
             each.chmod(0o755)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_process_reads_on_by_itself(tmp_path):
     history = saved(tmp_path / "a", 5)
     opened = gv.History.open(tmp_path / "a")
