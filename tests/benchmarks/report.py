@@ -87,9 +87,10 @@ def ahead(ratio: dict[tuple[str, str], float]) -> list[str]:
 
 def circumstances(report: dict[str, Any]) -> str:
     """Machine, date and versions."""
+    others = f", those of other tools {when(report['others'])}" if "others" in report else ""
     versions = ", ".join(f"{name} {report[name]}" for name in ("torch", *PEERS))
     return (
-        f"The loops: {when(report)}. All on: {report['processor']}, "
+        f"The loops: {when(report)}{others}. All on: {report['processor']}, "
         f"{report['cores']} cores, torch with {report['threads']} threads, Python {report['python']}, {versions}."
     )
 

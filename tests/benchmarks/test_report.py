@@ -61,5 +61,5 @@ def test_who_costs_less_is_named() -> None:
 
 
 def test_a_table_says_if_there_were_changes_that_are_not_committed() -> None:
-    assert "at 0123456: A processor" in report.circumstances(CIRCUMSTANCES)
+    assert "at 0123456. All on: A processor" in report.circumstances(CIRCUMSTANCES)
     assert "at 0123456 with changes" in report.circumstances({**CIRCUMSTANCES, "dirty": True})
