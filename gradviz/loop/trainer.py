@@ -9,7 +9,7 @@ from torch import nn
 
 from gradviz.errors import names_nearest_keyword, whole
 from gradviz.history.history import History
-from gradviz.history.run.keeper import IF_EXISTS, IfExists
+from gradviz.history.run.keeper import IfExists
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
 from gradviz.loop.turns import check_not_trained
@@ -111,10 +111,11 @@ def trainer(
         raise ValueError(f'record is "all", "norms" or None; got {record!r}.')
     if histograms_every is not None:
         histograms_every = whole("histograms_every", histograms_every, least=1)
-    if if_exists not in IF_EXISTS:
-        raise ValueError(f'if_exists is "error", "resume" or "overwrite"; got {if_exists!r}.')
     if on_error not in ("raise", "warn"):
         raise ValueError(f'on_error is "raise" or "warn"; got {on_error!r}.')
+    history = History(
+        memory_limit=memory_limit, save_to=save_to, if_exists=if_exists, flush_interval_s=flush_interval_s, seed=seed
+    )
     if policy is not None:
         check_not_trained(model, "a policy converts it", "End that first: for old in gv.running(): old.stop().wait()")
     step = train_step(
@@ -129,9 +130,6 @@ def trainer(
         clip=clip,
         strict=strict,
         seed=seed,
-    )
-    history = History(
-        memory_limit=memory_limit, save_to=save_to, if_exists=if_exists, flush_interval_s=flush_interval_s, seed=seed
     )
     return Loop(
         step, history, record=record, histograms_every=histograms_every, if_exists=if_exists, on_error=on_error, log=log

@@ -364,3 +364,14 @@ def test_rows_of_complex_and_real_parameters_are_saved_as_real_numbers(tmp_path)
 
 def _kind(dtype) -> np.dtype:
     return getattr(dtype, "numpy_dtype", dtype)
+
+
+@pytest.mark.parametrize(
+    "options", [{"memory_limit": "much"}, {"if_exists": "append"}, {"flush_interval_s": 0}, {"save_to": 5}]
+)
+def test_a_bad_option_of_the_history_is_an_error_before_a_policy_converts_the_model(options):
+    model = net()
+    before = {name: p.dtype for name, p in model.named_parameters()}
+    with pytest.raises(ValueError, match=next(iter(options))):
+        gv.trainer(model, "cross_entropy", "adam", policy=gv.Policy(params="bfloat16"), **options)
+    assert {name: p.dtype for name, p in model.named_parameters()} == before
