@@ -316,6 +316,7 @@ class History(View):
             raise HistoryError(f"A metric cannot be called {name!r}: history.metrics has a column of that name.")
         if not values.keys() <= store.metrics.schema.keys():
             _check_names(values)
+        row |= values
         with store.lock:
             if epoch >= len(store.epoch_starts):
                 store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
@@ -324,10 +325,10 @@ class History(View):
                     table, own = table[:0], own[:0]  # what a row lacks was not recorded
                 store.stage(stage).append(iteration, epoch, store.attempts.current, table, own)
             store.metrics.grow(values)
-            store.metrics.append(row | values)
+            store.metrics.append(row)
             store.iterations.append(iteration)
             store.change()
-        keeper.appended(statistics.nbytes + 8 * len(row | values))
+        keeper.appended(statistics.nbytes + 8 * len(row))
         self.notify()
 
     def _check(self, iteration: int, epoch: int, measured: Mapping[str, Row]) -> None:

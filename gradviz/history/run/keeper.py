@@ -111,13 +111,11 @@ class Keeper:
             assert self._manifest is not None
             self._writer = self._made(folder, self._manifest, self._interval_s)
             self._writer.flush()
-        except OSError as error:
+        except BaseException as error:
             folder.unlock()
             self._writer = None
-            raise HistoryError(f"{folder.address} cannot be written: {error}.") from error
-        except BaseException:
-            folder.unlock()
-            self._writer = None
+            if isinstance(error, OSError):
+                raise HistoryError(f"{folder.address} cannot be written: {error}.") from error
             raise
         self._writer.start()
         return found
@@ -163,29 +161,26 @@ class Keeper:
 
     def _relieve(self) -> None:
         """Let go of what is on disk; put it there first."""
-        if self._writer is None:
-            if self._folder is not None:  # its run has not begun
-                return
-            try:
-                self._spill()
-            except (OSError, HistoryError) as error:
-                self._tell_failure(error)
-        writer = self._writer
-        if writer is not None and self._store.evict(self._limit // 2) > self._limit * 3 // 4 and writer.try_flush():
+        if self._writer is None and self._folder is not None:  # its run has not begun
+            return
+        writer = self._writer or self._spill()
+        if self._store.evict(self._limit // 2) > self._limit * 3 // 4 and writer.try_flush():
             self._store.evict(self._limit // 2)
 
-    def _spill(self) -> None:
+    def _spill(self) -> Writer:
+        """Begin to write into a temporary folder."""
         path = tempfile.mkdtemp(prefix="gradviz-")
         weakref.finalize(self._store, _remove, path, os.getpid())
         folder = open_folder(path)
         folder.lock()
-        self._writer = self._made(folder, Manifest(began=datetime.now(UTC).isoformat()), 0.0)
+        self._writer = writer = self._made(folder, Manifest(began=datetime.now(UTC).isoformat()), 0.0)
         warn(
             f"The history has outgrown memory_limit, {in_words(self._limit)}: older iterations are in {path} from now "
             "on, and gone when this history is. Its frames read them from there. To keep them, and not only that long: "
             'save_to="runs/a".',
             RecordingWarning,
         )
+        return writer
 
     def _tell_failure(self, failure: Exception) -> None:
         if not self._has_told:

@@ -39,7 +39,7 @@ class LocalFolder:
                     view = view[file.write(view) :]
                 os.fsync(file.fileno())
             os.replace(aside, target)
-            _sync(target.parent)
+            sync(target.parent)
         finally:
             with contextlib.suppress(OSError):
                 aside.unlink(missing_ok=True)
@@ -109,10 +109,10 @@ def _make(folder: Path) -> None:
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
+        sync(folder.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
     """Let the names of a folder's files be on the disk."""
     if os.name != "nt":  # which opens no folders
         descriptor = os.open(folder, os.O_RDONLY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -105,8 +105,8 @@ class Reader:
         # In the order in which it matters: metrics are written last, and `run.json` before what it describes.
         metrics = self._table_parts("metrics", store.metrics)
         tables = {name: self._table_parts(name, table) for name, table in store.tables.items()}
-        stages = {stage: list(self._row_parts(stage)) for stage in STAGES}
-        tensors = list(self._tensor_parts())
+        stages = {stage: self._parts("gradients", stage, lambda file: RowPart(self.folder, file)) for stage in STAGES}
+        tensors = self._parts("tensors", "kept", lambda file: TensorPart(self.folder, file))
         epochs = self._readable(lambda: read_epochs(self.folder), [])
         manifest = self.manifest()
         if manifest.ended != ended:  # its last rows came after the files were listed
@@ -184,23 +184,13 @@ class Reader:
     def _refuse(self, name: str, why: str) -> None:
         raise damaged(self.folder.address, name, why)
 
-    def _row_parts(self, stage: str) -> Iterator[RowPart]:
-        for file in self._files("gradients", stage):
-            part = self._part(file, lambda file: RowPart(self.folder, file))
-            if part is not None:
-                yield part
-
-    def _tensor_parts(self) -> Iterator[TensorPart]:
-        for file in self._files("tensors", "kept"):
-            part = self._part(file, lambda file: TensorPart(self.folder, file))
-            if part is not None:
-                yield part
+    def _parts(self, folder: str, series: str, made: Callable[[str], Part]) -> list[Part]:
+        """Those of a series that can be read."""
+        parts = [self._part(file, made) for file in self._files(folder, series)]
+        return [part for part in parts if part is not None]
 
     def _table_parts(self, name: str, table: Table) -> list[TablePart]:
-        parts = [
-            self._part(file, lambda file: TablePart(self.folder, file, table)) for file in self._files(name, "rows")
-        ]
-        return [part for part in parts if part is not None]
+        return self._parts(name, "rows", lambda file: TablePart(self.folder, file, table))
 
     def _files(self, folder: str, series: str) -> list[str]:
         names = self.folder.names(folder)

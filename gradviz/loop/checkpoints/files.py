@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 from gradviz.errors import CheckpointError, CheckpointWarning, described, warn
+from gradviz.history.run.local import sync
 from gradviz.history.run.manifest import MANIFEST
 from gradviz.loop.checkpoints.form import check_form
 
@@ -94,12 +95,8 @@ def _aside(target: Path) -> Path:
 
 
 def _sync(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # some systems open no folders
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError):  # the file is there, whole
+        sync(folder)
 
 
 def _clean(folder: Path) -> None:
