@@ -53,7 +53,7 @@ def write_events(view: View, folder: str | os.PathLike[str]) -> None:
 def _values(view: View, value: Any) -> Iterator[tuple[int, list[Any]]]:
     """What there is of each iteration."""
     for part in view.in_pieces(CELL_BYTES):
-        metrics = part.metrics.drop(columns="epoch")
+        metrics = part.metrics.drop(columns="epoch").select_dtypes(exclude="category")
         for step, given in _scalars(metrics):
             yield step, [value(tag=tag, simple_value=number) for tag, number in given]
         for stage in STAGES:

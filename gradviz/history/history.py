@@ -21,9 +21,10 @@ from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
 from gradviz.history.quantity import NORM, Quantity
 from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
-from gradviz.history.schema import EVENTS, STAGES, STATES, STATISTICS, TABLES, Parameter
+from gradviz.history.schema import EVENTS, METRICS, OPTIONAL, STAGES, STATES, STATISTICS, TABLES, Parameter
 from gradviz.history.sizes import n_bytes
 from gradviz.history.store import Store
+from gradviz.history.table import Table
 from gradviz.history.tensors import Kept
 from gradviz.history.view import View
 
@@ -282,6 +283,7 @@ class History(View):
         skipped: bool = False,
         *,
         stages: Mapping[str, Row] | None = None,
+        optimizer: str | None = None,
     ) -> None:
         """Record one iteration.
 
@@ -296,12 +298,15 @@ class History(View):
         skipped : bool
         stages : mapping of str to (statistics, states), optional
             What was measured at other stages than "backward".
+        optimizer : str, optional
+            What the optimizer is called that took the step, where there are several.
 
         Raises
         ------
         HistoryError
-            If a metric is no number, or is called as a column of another meaning is; if the iteration does not come
-            after those before; if a stage or a state is none, or an array has another shape. Nothing is written then.
+            If a metric is no number, or is called as a column of another meaning is; if the optimizer is no name; if
+            the iteration does not come after those before; if a stage or a state is none, or an array has another
+            shape. Nothing is written then.
         """
         store, keeper = self._store, self._keeper
         measured = {"backward": (statistics, states), **(stages or {})}
@@ -311,12 +316,14 @@ class History(View):
         row: dict[str, Any] = {"iteration": iteration, "attempt": store.attempts.current, "epoch": epoch}
         row |= {"loss_scale": loss_scale, "skipped": skipped}
         values = {name: value if type(value) is float else _number(name, value) for name, value in metrics.items()}
-        if not row.keys().isdisjoint(values):
-            name = next(name for name in values if name in row)
+        if not _OTHERS.isdisjoint(values):
+            name = next(name for name in values if name in _OTHERS)
             raise HistoryError(f"A metric cannot be called {name!r}: history.metrics has a column of that name.")
         if not values.keys() <= store.metrics.schema.keys():
             _check_names(values)
         row |= values
+        if optimizer is not None:
+            _check_optimizer(optimizer, store.metrics)
         with store.lock:
             if epoch >= len(store.epoch_starts):
                 store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
@@ -325,6 +332,9 @@ class History(View):
                     table, own = table[:0], own[:0]  # what a row lacks was not recorded
                 store.stage(stage).append(iteration, epoch, store.attempts.current, table, own)
             store.metrics.grow(values)
+            if optimizer is not None:
+                store.metrics.grow_texts(["optimizer"])
+                row["optimizer"] = store.metrics.vocabulary["optimizer"].place(optimizer)
             store.metrics.append(row)
             store.iterations.append(iteration)
             store.change()
@@ -514,6 +524,9 @@ class History(View):
                 listener(final)
 
 
+_OTHERS = frozenset({*METRICS, *OPTIONAL} - {"loss"})
+"""Columns of the metrics that are none."""
+
 _NO_STATISTICS, _NO_STATES = np.empty((0, len(STATISTICS))), np.empty(0, np.uint8)
 """A row without numbers: what a row lacks was not recorded."""
 
@@ -531,11 +544,23 @@ def _number(name: str, value: Any) -> float:
         ) from None
 
 
+def _check_optimizer(name: Any, metrics: Table) -> None:
+    """Refuse what no file could hold beside what is there."""
+    if not isinstance(name, str) or not name or _has_surrogates(name):
+        raise HistoryError(f'optimizer is the name of the one that took the step, such as "generator"; got {name!r}.')
+    if metrics.schema.get("optimizer", "text") != "text":
+        raise HistoryError('The run has a metric called "optimizer", so that no column can say which optimizer it was.')
+
+
 def _check_names(metrics: Iterable[str]) -> None:
     """Refuse a metric whose name no file could hold."""
     for name in metrics:
-        if not isinstance(name, str) or any("\ud800" <= letter <= "\udfff" for letter in name):
+        if not isinstance(name, str) or _has_surrogates(name):
             raise HistoryError(f"The name of a metric is a text; got {name!r}.")
+
+
+def _has_surrogates(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _repeated(names: Sequence[str]) -> str:

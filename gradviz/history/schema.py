@@ -42,7 +42,10 @@ METRICS: Schema = {
     "loss_scale": "float",
     "skipped": "flag",
 }
-"""The one table that grows columns: a ``"value"`` for each metric."""
+"""The one table that grows columns: a ``"value"`` for each metric, and those of OPTIONAL."""
+
+OPTIONAL: Schema = {"optimizer": "text"}
+"""Columns that it has once a row has something there; no metric is called so."""
 
 TEXTS = {"event": EVENTS, "stage": STAGES, "state": STATES}
 """The texts of columns that have no others."""

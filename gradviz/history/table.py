@@ -116,7 +116,7 @@ def _empty(kind: Kind, capacity: int) -> Column:
 
 
 class Table(Series[Sheet, Any]):
-    """Append-only rows of one schema, which may grow values.
+    """Append-only rows of one schema, which may grow values and texts.
 
     Examples
     --------
@@ -136,8 +136,14 @@ class Table(Series[Sheet, Any]):
         for name in names:
             self.schema.setdefault(name, "value")
 
+    def grow_texts(self, names: Iterable[str]) -> None:
+        """Let there be a text of each of these names."""
+        for name in names:
+            if self.schema.setdefault(name, "text") == "text":
+                self.vocabulary.setdefault(name, Vocabulary())
+
     def append(self, row: Mapping[str, Any]) -> None:
-        """Copy one row without texts to the end: the fast way."""
+        """Copy one row to the end, texts as places in their vocabulary: the fast way."""
         if not self.chunks or not self.chunks[-1].room:
             self.chunks.append(Sheet(self.schema, CHUNK))
         self.chunks[-1].append(self.schema, row, 1)

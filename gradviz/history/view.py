@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gradviz.errors import HistoryError, names_nearest_keyword, nearest
 from gradviz.history import frames
 from gradviz.history.rows import PLANES, Places, Rows, Segment, gathered
-from gradviz.history.schema import COUNTS, STAGES
+from gradviz.history.schema import COUNTS, OPTIONAL, STAGES
 from gradviz.history.selection import Attempted, Selection, selection
 from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
@@ -129,8 +129,9 @@ class View:
 
         `loss_scale` is what the loss was multiplied by for this step's backward pass, 1 without a loss scale; `skipped`
         says that the optimizer took no step because gradients were not finite. An optimizer that evaluates the loss
-        itself, as LBFGS does, has a row for each of its steps, and `closure_calls` counts how often it did. A metric
-        that some rows do not have is Float64, and missing there: NaN is a value.
+        itself, as LBFGS does, has a row for each of its steps, and `closure_calls` counts how often it did. Where a
+        loop has several optimizers, `optimizer` (category) says which one took the step. A metric that some rows do
+        not have is Float64, and missing there: NaN is a value.
         """
         return self._frame("metrics", self._metrics_frame)
 
@@ -451,10 +452,10 @@ class View:
         columns = self._metrics()
         self.refuse_if_large(frames.METRIC_BYTES * len(columns) * len(columns["iteration"].values), "metrics")
         index = frames.index(columns["iteration"].values, columns["attempt"].values if self.has_all_attempts else None)
-        last = ("loss_scale", "skipped")
+        last = [name for name in ("loss_scale", "skipped", *OPTIONAL) if name in columns]
         order = ["epoch", *[name for name in columns if name not in ("iteration", "attempt", "epoch", *last)], *last]
-        frame = frames.table({name: columns[name] for name in order}, self._store.metrics.schema, {})
-        return frame.set_index(index)
+        table = self._store.metrics
+        return frames.table({name: columns[name] for name in order}, table.schema, table.vocabulary).set_index(index)
 
     def _table(self, name: str) -> pd.DataFrame:
         return self._frame(name, lambda: self._table_frame(name))

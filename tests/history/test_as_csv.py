@@ -63,6 +63,15 @@ def test_a_metric_that_some_rows_lack_is_empty_there(tmp_path: Path):
     assert accuracy.is_null().to_pylist() == [True, False]
 
 
+def test_an_optimizer_is_written_and_nothing_where_no_row_says(tmp_path: Path):
+    history = norms([1], [2])
+    history.append(2, 0, np.ones((1, 8)), np.zeros(1, np.uint8), {"loss": 1.0}, optimizer="critic")
+    history.memory_limit = 600  # a piece for each row
+    history.to_csv(tmp_path / "metrics.csv", frame="metrics")
+    table = pa.csv.read_csv(tmp_path / "metrics.csv", convert_options=APART)
+    assert table["optimizer"].to_pylist() == [None, None, "critic"]
+
+
 @settings(max_examples=50)
 @given(st.lists(st.floats(), min_size=1, max_size=20))
 def test_numbers_read_back_to_the_bit(tmp_path_factory: pytest.TempPathFactory, values: list[float]):

@@ -38,6 +38,15 @@ def test_norms_loss_and_metrics_are_scalars(tmp_path: Path):
     assert scalar(read, "skipped") == [(0, 0.0), (1, 0.0), (2, 1.0)]
 
 
+def test_a_text_is_no_scalar(tmp_path: Path):
+    history = norms([0.5])
+    history.append(1, 0, np.array([row(1.0)]), np.zeros(1, np.uint8), {"loss": 2.0}, optimizer="critic")
+    history.to_tensorboard(tmp_path)
+    read = events(tmp_path)
+    assert sorted(read.Tags()["scalars"]) == ["gradients/norm/a", "loss", "loss_scale", "skipped"]
+    assert scalar(read, "loss") == [(0, 0.0), (1, 2.0)]
+
+
 def test_nan_and_infinity_are_as_they_are_and_what_was_not_recorded_is_not_there(tmp_path: Path):
     history_of(LOOKS, loss=[NAN]).to_tensorboard(tmp_path)
     read = events(tmp_path)

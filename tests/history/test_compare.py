@@ -116,6 +116,17 @@ def test_metrics_stand_side_by_side_and_what_a_run_lacks_is_missing_and_not_nan(
     pd.testing.assert_frame_equal(metrics["b"], b.metrics, check_names=False, check_dtype=False)
 
 
+def test_the_optimizers_of_runs_stand_side_by_side(tmp_path: Path):
+    a, b = norms([1], [2], [3]), norms([1])
+    b.append(1, 0, np.ones((1, 8)), np.zeros(1, np.uint8), {"loss": 1.0}, optimizer="critic")
+    frame = gv.compare({"a": a, "b": b}).metrics
+    assert ("a", "optimizer") not in frame
+    assert frame["b"]["optimizer"].isna().tolist() == [True, False, True]
+    assert frame["b"]["optimizer"][1] == "critic"
+    frame.to_parquet(tmp_path / "a.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), frame, check_categorical=False)
+
+
 def test_epochs_stand_side_by_side():
     a, b = norms([1]), norms([1])
     a.end_epoch(0, 1, {"loss": 0.5}, nonfinite=0)

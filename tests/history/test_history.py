@@ -113,6 +113,22 @@ def test_the_scale_and_whether_a_step_was_skipped_stand_after_the_metrics():
     assert history.norms.loc[1, "a"] == INF
 
 
+def test_which_optimizer_took_the_step_stands_last_where_any_row_says():
+    history = history_of([(row(1), OK)])
+    assert list(history.metrics.columns) == ["epoch", "loss", "loss_scale", "skipped"]
+    for i, optimizer in enumerate(["critic", None, "generator", "critic"], 1):
+        history.append(i, 0, np.array([row(1)]), np.array([OK], np.uint8), {"loss": 1.0}, optimizer=optimizer)
+    frame = history.metrics
+    assert list(frame.columns) == ["epoch", "loss", "loss_scale", "skipped", "optimizer"]
+    assert frame["optimizer"].cat.categories.tolist() == ["critic", "generator"]
+    assert frame["optimizer"].astype(object).where(frame["optimizer"].notna(), None).tolist() == [
+        *(None, "critic", None, "generator", "critic")
+    ]
+    part = history.select(iterations=[0, 3]).metrics["optimizer"]
+    assert (part.dtype, part.isna().tolist(), part[3]) == (frame["optimizer"].dtype, [True, False], "generator")
+    assert history.select(iterations=0).metrics["optimizer"].isna().tolist() == [True]
+
+
 def test_events_stand_in_the_order_they_were_written():
     history = History()
     kinds = {"iteration": "int64", "event": "category", "parameter": "category"}
@@ -320,6 +336,10 @@ def test_negative_iterations_count_from_the_newest_one_by_one_too():
         ({"metrics": {5: 1.0}}, "5"),
         ({"metrics": {"\ud800": 1.0}}, "ud800"),
         ({"metrics": {"loss": 10**400}}, "an int"),
+        ({"metrics": {"optimizer": 1.0}}, "a column of that name"),
+        ({"optimizer": 5}, 'such as "generator"; got 5'),
+        ({"optimizer": ""}, "got ''"),
+        ({"optimizer": "\ud800"}, "ud800"),
     ],
 )
 def test_what_no_file_could_hold_is_refused_and_nothing_of_it_written(tmp_path, changed, came):

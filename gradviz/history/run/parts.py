@@ -326,6 +326,11 @@ class TablePart(ParquetPart):
         with self.opened() as file:
             return file.schema_arrow.remove_metadata()
 
+    @property
+    def texts(self) -> list[str]:
+        """The names of those that hold texts."""
+        return [field.name for field in self.arrow if field.type == TEXT]
+
     def groups(self) -> Iterator[pa.Table]:
         """Its row groups, one after the other."""
         for group in range(len(self._ends)):

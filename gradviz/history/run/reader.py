@@ -111,7 +111,9 @@ class Reader:
         manifest = self.manifest()
         if manifest.ended != ended:  # its last rows came after the files were listed
             return self._read(before)
-        store.metrics.grow(name for part in metrics for name in part.arrow.names)
+        for part in metrics:
+            store.metrics.grow_texts(part.texts)
+            store.metrics.grow(part.arrow.names)
         columns = store.metrics.joined([part.columns(slice(None)) for part in metrics])
         iteration, attempt = columns["iteration"].values, columns["attempt"].values
         rows = [part for parts in stages.values() for part in parts]

@@ -18,13 +18,16 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import gradviz as gv
 from gradviz.errors import HistoryError, RecordingWarning
 from gradviz.history.history import History
 from gradviz.history.run.local import LocalFolder
-from gradviz.history.schema import STATISTICS, Parameter
+from gradviz.history.run.parts import encode_table
+from gradviz.history.schema import METRICS, STATISTICS, Parameter
+from gradviz.history.table import Table
 
 N = 40
 """Parameters of these runs: 2.6 kB an iteration."""
@@ -319,6 +322,49 @@ def test_resume_that_begins_again_says_so_once_and_where_the_old_rows_are(tmp_pa
     assert len(told) == 1
     assert len(history) == 2
     assert len(history.select(attempts="all")) == 7
+
+
+@pytest.mark.parametrize("flushes", [1, 20])
+def test_the_optimizer_of_each_row_is_kept_through_merges_and_a_resume(tmp_path, flushes):
+    folder, called = tmp_path / "a", [None, None, None, "critic", "generator", None] * 10
+    history = begun(save_to=folder, flush_interval_s=1000)
+    for i, optimizer in enumerate(called):
+        if i == 40:
+            history.end_run()
+            assert dict(zip(*_optimizers(history), strict=True)) == dict(enumerate(called[:40]))
+            history = begun(save_to=folder, if_exists="resume", flush_interval_s=1000)
+            history.begin_attempt(40, 0)
+        history.append(i, 0, *row(i), {"loss": float(i)}, optimizer=optimizer)
+        if i % (60 // flushes) == 0:
+            history.flush()
+    history.end_run()
+    for each in (history, gv.History.open(folder), gv.History.open(folder).select(attempts="all")):
+        assert _optimizers(each)[1] == called
+    plain = pd.read_parquet(folder / "metrics").sort_values("iteration")["optimizer"]
+    assert plain.astype(object).where(plain.notna(), None).tolist() == called
+
+
+def _optimizers(history) -> tuple[list[int], list[str | None]]:
+    column = history.metrics["optimizer"]
+    return column.index.tolist(), column.astype(object).where(column.notna(), None).tolist()
+
+
+def test_a_run_with_a_metric_of_that_name_opens_as_it_was_and_takes_no_optimizer(tmp_path):
+    folder = tmp_path / "a"
+    record(begun(save_to=folder), range(3)).end_run()
+    file = folder / "metrics" / "rows-00000000-00000000.parquet"
+    table = Table({**METRICS, "optimizer": "value"})
+    table.append({"iteration": 0, "attempt": 0, "epoch": 0, "loss": 1.0, "loss_scale": 1.0, "skipped": False})
+    for i in (1, 2):
+        table.append({"iteration": i, "attempt": 0, "epoch": 0, "loss_scale": 1.0, "skipped": False, "optimizer": i})
+    file.write_bytes(encode_table(table.read(), table.schema, table.vocabulary))
+    assert gv.History.open(folder).metrics["optimizer"].tolist() == [pd.NA, 1.0, 2.0]
+    history = begun(save_to=folder, if_exists="resume")
+    history.begin_attempt(3, 0)
+    history.begin_run()
+    with pytest.raises(HistoryError, match='has a metric called "optimizer"'):
+        history.append(3, 0, *row(3), {"loss": 1.0}, optimizer="critic")
+    history.end_run()
 
 
 def test_a_run_of_another_model_is_not_taken_up(tmp_path):

@@ -103,7 +103,7 @@ def test_a_metric_keeps_its_dtype_from_epoch_to_epoch_and_a_sum_may_leave_float3
 
 
 @pytest.mark.parametrize(
-    "name", ["loss", "objective", "attempt", "skipped", "validation_accuracy", "i", "y_pred", "gradients"]
+    "name", ["loss", "objective", "attempt", "optimizer", "skipped", "validation_accuracy", "i", "y_pred", "gradients"]
 )
 def test_names_that_loops_use_themselves_are_refused(name):
     with pytest.raises(MetricError, match="give the metric another name"):
