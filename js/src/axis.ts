@@ -1,5 +1,6 @@
 // The two rulers under the heatmap: epochs and iterations.
 import { element } from "./element";
+import type { Extent } from "./extent";
 import type { Tick } from "./ticks";
 import { epochTicks, iterationTicks } from "./ticks";
 
@@ -7,13 +8,13 @@ export class Axis {
   readonly element = element("div", "gv-axis", { "aria-hidden": "true" });
   private drawn = "";
 
-  update(epochs: readonly number[], firstEpoch: number, span: number, width: number, measure: (text: string) => number): void {
-    const key = [epochs.length, epochs.at(-1), firstEpoch, span, width].join();
+  update(epochs: readonly number[], firstEpoch: number, extent: Extent, width: number, measure: (text: string) => number): void {
+    const key = [epochs.length, epochs.at(-1), firstEpoch, extent.start, extent.span, width].join();
     if (key === this.drawn) return;
     this.drawn = key;
     this.element.replaceChildren(
-      ...epochTicks(epochs, firstEpoch, span, width, measure).flatMap((tick) => [mark(tick), ...words(tick, "gv-epoch-tick")]),
-      ...iterationTicks(span, width, measure).flatMap((tick) => words(tick, "gv-iteration-tick")),
+      ...epochTicks(epochs, firstEpoch, extent, width, measure).flatMap((tick) => [mark(tick), ...words(tick, "gv-epoch-tick")]),
+      ...iterationTicks(extent, width, measure).flatMap((tick) => words(tick, "gv-iteration-tick")),
     );
   }
 }

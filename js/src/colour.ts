@@ -15,17 +15,20 @@ export interface Scale {
   widest: number;
   /** Whether 1 is in the middle. */
   centred: boolean;
+  /** Whether the smallest of what a cell stands for matters too. */
+  sees: "max" | "both";
   /** Of what a cell stands for, the number that it shows, and which one that is in a word or three. */
   shown(max: number, min: number): number;
   which: string;
 }
 
-export const NORMS: Scale = { base: 10, narrowest: 3, widest: 12, centred: false, shown: (max) => max, which: "max" };
+export const NORMS: Scale = { base: 10, narrowest: 3, widest: 12, centred: false, sees: "max", shown: (max) => max, which: "max" };
 export const RATIOS: Scale = {
   base: 2,
   narrowest: 2,
   widest: 10,
   centred: true,
+  sees: "both",
   shown: (max, min) => (min > 0 && max * min < 1 ? min : max),
   which: "furthest from 1",
 };

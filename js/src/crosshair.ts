@@ -1,27 +1,34 @@
 // The crosshair: which cell is looked at, by pointer or by keys, and the boxes that show it. These are elements
 // above the canvases: looking never repaints data and never asks the kernel.
-import type { Description } from "./describe";
-import { describeLoss, describeParameter, sentence } from "./describe";
+import type { Description, When } from "./describe";
+import { describeFold, describeLoss, describeParameter, sentence } from "./describe";
 import { element, setText } from "./element";
 import * as format from "./format";
-import { wordOf } from "./looks";
 import { coveredBy } from "./chips";
 import type { Chip } from "./chips";
-import { mergeCell } from "./pixels";
+import { isInside } from "./folds";
+import type { Lane } from "./lanes";
+import { laneOf, mergeCell } from "./lanes";
 import type { Pixels } from "./pixels";
-import type { Layout } from "./rows";
+import { wordOf } from "./looks";
+import type { Layout, Row } from "./rows";
 import { PITCH, rowAt } from "./rows";
 import type { Store } from "./store";
 import { Tooltip } from "./tooltip";
+import type { Columns } from "./wire";
 
 /** What the crosshair needs to know of the picture as it was last painted. */
 export interface Scene {
   store: Store;
   layout: Layout;
+  columns: Columns;
+  laneOf(row: Row): Lane;
+  lossLane: Lane;
   pixels: Pixels;
   /** Device pixels to a css pixel, sideways. */
   dpr: number;
-  chips: readonly Chip[][];
+  /** By row, as far as rows are painted. */
+  chipsOf(row: number): readonly Chip[];
   lossChips: readonly Chip[];
 }
 
@@ -37,8 +44,8 @@ export interface Places {
 
 const LOSS = -1;
 
-/** A pointer moves on with the mouse, so it stays a place on the screen; keys stay with an iteration. */
-type At = { by: "pointer"; clientX: number; clientY: number; lane: "heat" | "loss" } | { by: "keys"; row: number; iteration: number };
+/** A pointer moves on with the mouse, so it stays a place on the screen; keys stay with a row and an iteration. */
+type At = { by: "pointer"; clientX: number; clientY: number; lane: "heat" | "loss" } | { by: "keys"; name: string; row: number; iteration: number };
 
 export class Crosshair {
   private at: At | null = null;
@@ -53,6 +60,7 @@ export class Crosshair {
 
   constructor(
     private readonly places: Places,
+    private readonly onFold: (row: number) => void,
     signal: AbortSignal,
   ) {
     const { root, lanes, region, plot, lossLane } = places;
@@ -108,42 +116,39 @@ export class Crosshair {
     const { clientX, clientY, lane } = this.at;
     const box = this.places.plot.getBoundingClientRect();
     const pixel = Math.floor((clientX - box.left) * dpr);
-    const row = lane === "loss" ? LOSS : rowAt(layout, clientY - box.top)?.index;
-    return row !== undefined && has(pixels, pixel) ? { row, pixel } : null;
+    const row = lane === "loss" ? LOSS : rowAt(layout, clientY - box.top);
+    return row !== null && has(pixels, pixel) ? { row, pixel } : null;
   }
 
-  private keyed({ pixels, layout, store: { overview } }: Scene): { row: number; pixel: number } | null {
+  private keyed({ pixels, layout, columns }: Scene): { row: number; pixel: number } | null {
     if (this.at?.by !== "keys" || !layout.rows.length) return null;
-    const { iteration } = this.at;
-    const row = Math.min(this.at.row, layout.rows.length - 1);
-    const edge = (iteration * pixels.width) / pixels.span;
+    const { iteration, name } = this.at;
+    // The row itself, or the module that it was folded into.
+    let row = layout.rows.findIndex((each) => each.name === name || (each.folded && isInside(name, each.name)));
+    if (row < 0) row = Math.min(this.at.row, layout.rows.length - 1);
+    const edge = ((iteration - pixels.extent.start) * pixels.width) / pixels.extent.span;
     // The pixel that an iteration begins in is its own or, after rounding, still the one before's.
     const pixel = [Math.floor(edge), Math.round(edge)].find(
-      (x) => has(pixels, x) && overview.start[pixels.first[x]!]! <= iteration && iteration < overview.stop[pixels.last[x]!]!,
+      (x) => has(pixels, x) && columns.start[pixels.first[x]!]! <= iteration && iteration < columns.stop[pixels.last[x]!]!,
     );
     return pixel === undefined ? null : { row, pixel };
   }
 
   private show(scene: Scene, row: number, pixel: number): void {
-    const { store, layout, pixels, dpr } = scene;
-    const { overview } = store;
+    const { store, layout, columns, pixels, dpr } = scene;
     const [first, last] = [pixels.first[pixel]!, pixels.last[pixel]!];
-    const chips = (row === LOSS ? scene.lossChips : scene.chips[row]) ?? [];
+    const chips = row === LOSS ? scene.lossChips : scene.chipsOf(row);
     const chip = chips.find((c) => c.glyph && c.right - c.left > c.to - c.from && pixel >= c.from && pixel < c.to);
     // A chip stands for its cells: box the chip, or the box would hide its glyph.
-    const [from, to] = chip ? [chip.left, chip.right] : extent(pixels, pixel);
-    const [start, stop] = [overview.start[first]!, overview.stop[last]!];
+    const [from, to] = chip ? [chip.left, chip.right] : around(pixels, pixel);
+    const [start, stop] = [columns.start[first]!, columns.stop[last]!];
     const when = { start, stop, firstEpoch: store.epochOf(start), lastEpoch: store.epochOf(stop - 1) };
     const isLoss = row === LOSS;
-    const known = isLoss || row < overview.rows - 1;
-    const cell = known ? mergeCell(overview, isLoss ? overview.rows - 1 : row, first, last) : { max: NaN, min: NaN, flags: 128 };
-    const parameter = store.parameters[row];
-    if (!isLoss && !parameter) return this.hide();
-    const description = isLoss ? describeLoss(cell, when) : describeParameter(parameter!, cell, when, store.quantity);
+    const description = isLoss ? describeLoss(mergeCell(scene.lossLane, first, last), when) : this.describe(scene, layout.rows[row]!, first, last, when);
     // The cell under the pointer may lie under the mark of another: say what that mark stands for.
     const cover = coveredBy(chips, pixel);
     if (cover) {
-      const iterations = [overview.start[pixels.first[cover.from]!]!, overview.stop[pixels.last[cover.to - 1]!]!] as const;
+      const iterations = [columns.start[pixels.first[cover.from]!]!, columns.stop[pixels.last[cover.to - 1]!]!] as const;
       description.flags.push(`beside: ${wordOf(cover.look)} at ${format.iterations(...iterations)}`);
     }
 
@@ -169,6 +174,13 @@ export class Crosshair {
     if (this.at?.by === "keys") this.say(description);
   }
 
+  private describe({ store, columns, laneOf: lane }: Scene, row: Row, first: number, last: number, when: When): Description {
+    const cell = mergeCell(lane(row), first, last);
+    if (!row.folded) return describeParameter(store.parameters[row.members[0]!]!, cell, when, store.quantity);
+    const inside = row.members.map((place) => ({ name: store.parameters[place]!.name, cell: mergeCell(laneOf(columns, place), first, last) }));
+    return describeFold(row.name, inside, cell, when, store.quantity);
+  }
+
   /** Only what keys look at is spoken, once they rest: a moving mouse would never stop talking. */
   private say(description: Description): void {
     clearTimeout(this.speak);
@@ -181,10 +193,13 @@ export class Crosshair {
     if (key === "Escape") {
       if (!this.at) return;
       this.clear();
+    } else if (key === " ") {
+      if (!this.shown || this.shown.row === LOSS) return;
+      this.onFold(this.shown.row);
     } else {
       const next = this.step(key, this.scene);
       if (!next) return;
-      this.at = { by: "keys", ...next };
+      this.at = { by: "keys", ...next, name: this.scene.layout.rows[next.row]!.name };
       this.refresh();
       this.reveal(next.row);
     }
@@ -192,7 +207,7 @@ export class Crosshair {
     event.stopPropagation();
   }
 
-  private step(key: string, { layout, pixels, store }: Scene): { row: number; iteration: number } | null {
+  private step(key: string, { layout, pixels, columns }: Scene): { row: number; iteration: number } | null {
     const moves: Record<string, [number, number]> = {
       ArrowLeft: [0, -1],
       ArrowRight: [0, 1],
@@ -213,7 +228,7 @@ export class Crosshair {
     if (right === -Infinity) pixel = nextCell(pixels, -1, 1) ?? pixel;
     else if (right === Infinity) pixel = pixels.end - 1;
     else if (right && this.shown) pixel = nextCell(pixels, pixel, right) ?? pixel;
-    return { row, iteration: iterationAt(pixels, store, pixel) };
+    return { row, iteration: iterationAt(pixels, columns, pixel) };
   }
 
   /** Scroll the lanes, not the page, so that the row is in view. */
@@ -230,7 +245,7 @@ const has = (pixels: Pixels, pixel: number): boolean => pixel >= 0 && pixel < pi
 const same = (pixels: Pixels, a: number, b: number): boolean => pixels.first[a] === pixels.first[b] && pixels.last[a] === pixels.last[b];
 
 /** The pixels [from, to) that show the same columns as this one. */
-function extent(pixels: Pixels, pixel: number): [number, number] {
+function around(pixels: Pixels, pixel: number): [number, number] {
   let from = pixel;
   let to = pixel + 1;
   while (from > 0 && same(pixels, from - 1, pixel)) from -= 1;
@@ -245,8 +260,9 @@ function nextCell(pixels: Pixels, pixel: number, direction: number): number | nu
 }
 
 /** An iteration that leads back to this pixel's cell. */
-function iterationAt(pixels: Pixels, store: Store, pixel: number): number {
-  const start = store.overview.start[pixels.first[pixel]!]!;
-  const inside = Math.ceil((pixel * pixels.span) / pixels.width);
-  return Math.max(start, Math.min(inside, store.overview.stop[pixels.last[pixel]!]! - 1));
+function iterationAt(pixels: Pixels, columns: Columns, pixel: number): number {
+  const start = columns.start[pixels.first[pixel]!]!;
+  const { extent, width } = pixels;
+  const inside = Math.ceil(extent.start + (pixel * extent.span) / width);
+  return Math.max(start, Math.min(inside, columns.stop[pixels.last[pixel]!]! - 1));
 }

@@ -1,7 +1,7 @@
 // A cell in words, for the tooltip and the screen reader.
 import * as format from "./format";
+import type { Cell } from "./lanes";
 import { words } from "./looks";
-import type { Cell } from "./pixels";
 import type { Parameter, Quantity } from "./store";
 import { Flag } from "./wire";
 
@@ -49,6 +49,28 @@ export function describeParameter(parameter: Parameter, cell: Cell, when: When, 
     when: whenText(when),
     value: valueText(noun, cell) + (runs && cell.min > 0 && cell.min === cell.max ? ` (${compared(cell.max, runs)})` : ""),
     flags: words(cell.flags, several && cell.max > 0, where),
+  };
+}
+
+/** How many names are read in a glance. */
+const NAMED = 2;
+
+/** A folded module: which of its parameters has the largest value, and which have a flag. */
+export function describeFold(module: string, inside: readonly { name: string; cell: Cell }[], cell: Cell, when: When, quantity: Quantity): Description {
+  const short = (name: string): string => name.slice(module.length + 1);
+  const flags = words(cell.flags, false, quantity.where, (flag) => {
+    const those = inside.filter((each) => each.cell.flags & flag);
+    if (those.length === inside.length) return "";
+    const named = those.slice(0, NAMED).map((each) => short(each.name));
+    return `: ${named.join(", ")}${those.length > NAMED ? ` and ${format.count(those.length - NAMED)} more` : ""}`;
+  });
+  const largest = inside.reduce((a, b) => (b.cell.max > a.cell.max || Number.isNaN(a.cell.max) ? b : a));
+  return {
+    title: module,
+    kind: `${format.many(inside.length, "parameter")}, as one row`,
+    when: whenText(when),
+    value: valueText(quantity.noun, cell) + (Number.isFinite(largest.cell.max) ? `, largest in ${short(largest.name)}` : ""),
+    flags,
   };
 }
 

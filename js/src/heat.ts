@@ -3,10 +3,10 @@ import type { Chip } from "./chips";
 import { placeChips } from "./chips";
 import type { Domain, Scale } from "./colour";
 import { colourIndex } from "./colour";
+import type { Lane } from "./lanes";
 import { Look, lookOf } from "./looks";
 import type { Marks } from "./marks";
 import type { Pixels } from "./pixels";
-import type { Columns } from "./wire";
 
 /** A row in device pixels. */
 export interface Band {
@@ -15,7 +15,7 @@ export interface Band {
 }
 
 export interface Picture {
-  columns: Columns;
+  lanes: readonly Lane[];
   pixels: Pixels;
   bands: readonly Band[];
   domain: Domain | null;
@@ -72,45 +72,43 @@ export class HeatPainter {
   }
 
   /** Fill the strip with the pixels [from, to): a line for each row, clear where a look has no colour. */
-  private colour({ columns, pixels, bands, domain, scale, table }: Picture, from: number, to: number): void {
+  private colour({ lanes, pixels, domain, scale, table }: Picture, from: number, to: number): void {
     const width = to - from;
-    const rows = bands.length;
-    const image = new ImageData(width, Math.max(1, rows));
+    const image = new ImageData(width, Math.max(1, lanes.length));
     const out = new Uint32Array(image.data.buffer);
-    // Rows that the columns do not know yet were not recorded.
-    const known = Math.min(rows, columns.rows - 1);
-    const max = new Float32Array(rows);
-    const min = new Float32Array(rows);
-    const flags = new Uint8Array(rows);
-    for (let pixel = from; pixel < to; pixel++) {
-      const first = pixels.first[pixel]!;
-      const last = pixels.last[pixel]!;
-      if (first > last) {
-        for (let r = 0; r < rows; r++) this.looks[r]![pixel] = Look.none;
-        continue;
-      }
-      max.fill(NaN);
-      min.fill(NaN);
-      flags.fill(0);
-      for (let c = first; c <= last; c++) {
-        for (let r = 0, i = c * columns.rows; r < known; r++, i++) {
-          const high = columns.max[i]!;
-          if (high > max[r]! || Number.isNaN(max[r])) max[r] = high;
-          const low = columns.min[i]!;
-          if (low < min[r]! || Number.isNaN(min[r])) min[r] = low;
-          flags[r]! |= columns.flags[i]!;
+    const { first, last } = pixels;
+    const sees = scale.sees;
+    lanes.forEach(({ max, min, flags, offset, stride }, row) => {
+      const looks = this.looks[row]!;
+      for (let pixel = from; pixel < to; pixel++) {
+        let high = NaN;
+        let low = NaN;
+        let union = 0;
+        const end = last[pixel]!;
+        let c = first[pixel]!;
+        if (c > end) {
+          looks[pixel] = Look.none;
+          continue;
         }
-      }
-      for (let r = 0; r < rows; r++) {
-        const value = scale.shown(max[r]!, min[r]!);
-        const look = lookOf(value, flags[r]!);
-        this.looks[r]![pixel] = look;
+        for (let i = offset + c * stride; c <= end; c++, i += stride) {
+          const h = max[i]!;
+          // A comparison with NaN is false: a finite one replaces it, and stays.
+          if (!(high >= h) && h === h) high = h;
+          if (sees !== "max") {
+            const l = min[i]!;
+            if (!(low <= l) && l === l) low = l;
+          }
+          union |= flags[i]!;
+        }
+        const value = scale.shown(high, low);
+        const look = lookOf(value, union);
+        looks[pixel] = look;
         if (look !== Look.value && look !== Look.value_not_optimized) continue;
-        if (domain) out[r * width + pixel - from] = table[colourIndex(value, domain)]!;
+        if (domain) out[row * width + pixel - from] = table[colourIndex(value, domain)]!;
       }
-    }
+    });
     this.strip.width = width;
-    this.strip.height = Math.max(1, rows);
+    this.strip.height = Math.max(1, lanes.length);
     this.strip.getContext("2d")!.putImageData(image, 0, 0);
   }
 }

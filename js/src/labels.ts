@@ -1,11 +1,11 @@
 // The names beside the lanes. Long names keep their end, which is what tells them apart.
 import { element } from "./element";
-import * as format from "./format";
-import type { Layout } from "./rows";
+import type { Header, Layout, Row } from "./rows";
 import { fitEnd, PITCH } from "./rows";
 
-/** Css pixels: the dtype's column with its gap, and what "loss 0.214" needs. */
-const DTYPE = 33;
+/** Css pixels: the dtype's column with its gap, a fold's triangle, and what "loss 0.214" needs. */
+const NOTE = 33;
+const TRIANGLE = 14;
 const NARROWEST = 84;
 
 const FONTS = {
@@ -21,6 +21,14 @@ export class Labels {
   private family = "";
   private room = 0;
 
+  /** `onFold`: a module is to be folded, or opened again. */
+  constructor(onFold: (module: string, folded: boolean) => void) {
+    this.element.addEventListener("click", (event) => {
+      const target = (event.target as Element).closest<HTMLElement>("[data-module]");
+      if (target) onFold(target.dataset.module!, target.getAttribute("aria-expanded") === "true");
+    });
+  }
+
   /** Width of a text in the font of labels, headers or the axis. */
   measure = (text: string, font: keyof typeof FONTS = "name"): number => {
     const key = `${font} ${text}`;
@@ -34,37 +42,54 @@ export class Labels {
     return size;
   };
 
-  /** The width of the label column: what the names need, within a share of the widget. */
-  width(layout: Layout, available: number): number {
+  /** The width of the label column: what the names need, folded or open, within a share of the widget. */
+  width({ rows, headers }: Layout, available: number): number {
     const family = getComputedStyle(this.element).fontFamily;
     if (family !== this.family) this.sizes.clear();
     this.family = family;
     const share = available < 560 ? 0.42 * available : Math.min(260, 0.3 * available);
-    const needed = Math.max(0, ...layout.rows.map((row) => this.measure(row.label))) + DTYPE;
+    const needed = Math.max(
+      0,
+      ...rows.map((row) => NOTE + this.measure(row.label)),
+      ...headers.map((header) => NOTE + TRIANGLE + this.measure(header.label, "header")),
+    );
     this.room = Math.ceil(Math.max(NARROWEST, Math.min(needed + 1, share)));
     return this.room;
   }
 
-  update(layout: Layout): void {
-    const fit = (text: string, room: number, font: keyof typeof FONTS): string => fitEnd(text, room, (t) => this.measure(t, font));
-    this.element.replaceChildren(
-      ...layout.headers.map(({ label, top, height }) => {
-        const header = element("div", "gv-block", { title: label }, fit(label, this.room, "header"));
-        header.style.cssText = `top:${top}px;height:${height}px`;
-        return header;
-      }),
-      ...layout.rows.map(({ name, label, dtype, top }) => {
-        const row = element(
-          "div",
-          "gv-label",
-          { "data-parameter": name, title: name },
-          element("span", "gv-name", {}, fit(label, this.room - DTYPE, "name")),
-          element("span", "gv-dtype", {}, format.shortDtype(dtype)),
-        );
-        // The gap below the row is not the row's: the label is centred on what is painted.
-        row.style.cssText = `top:${top}px;height:${PITCH - 1}px`;
-        return row;
-      }),
-    );
+  /** Show these rows and headers. */
+  update(rows: readonly Row[], headers: readonly Header[]): void {
+    this.element.replaceChildren(...headers.map((header) => this.header(header)), ...rows.map((row) => this.row(row)));
   }
+
+  private header({ label, top, height }: Header): HTMLElement {
+    const made = module(label, true, this.fit(label, this.room - TRIANGLE, "header"));
+    made.style.cssText = `top:${top}px;height:${height}px`;
+    return made;
+  }
+
+  private row({ name, label, note, folded, top }: Row): HTMLElement {
+    const text = folded
+      ? module(name, false, this.fit(label, this.room - NOTE - TRIANGLE, "header"))
+      : element("span", "gv-name", {}, this.fit(label, this.room - NOTE, "name"));
+    const made = element("div", "gv-label", { "data-parameter": name, title: name }, text, element("span", "gv-note-column", {}, note));
+    // The gap below the row is not the row's: the label is centred on what is painted.
+    made.style.cssText = `top:${top}px;height:${PITCH - 1}px`;
+    return made;
+  }
+
+  private fit(text: string, room: number, font: keyof typeof FONTS): string {
+    return fitEnd(text, room, (t) => this.measure(t, font));
+  }
+}
+
+/** The name of a module, which opens and closes it. Keys do it too, so there is no stop for each in the order of tabs. */
+function module(path: string, isOpen: boolean, text: string): HTMLButtonElement {
+  return element(
+    "button",
+    "gv-block",
+    { type: "button", tabindex: "-1", "aria-expanded": String(isOpen), "data-module": path, title: path },
+    element("i", "gv-triangle"),
+    text,
+  );
 }

@@ -48,9 +48,9 @@ export const wordOf = (look: number): string => LEGEND.find((entry) => entry.loo
 
 /**
  * The flags of a cell in words. `partly`: some of the cell's iterations have a positive value; `where`: which runs a
- * flag may be of, if several.
+ * flag may be of, if several; `whose`: behind a flag's words, which parameters of a folded module have it.
  */
-export function words(flags: number, partly: boolean, where = ""): string[] {
+export function words(flags: number, partly: boolean, where = "", whose: (flag: number) => string = () => ""): string[] {
   const some = `${where}${partly ? " (in part)" : ""}`;
   const all: [number, string][] = [
     [Flag.nan, `NaN${where || " in the gradient"}`],
@@ -62,5 +62,5 @@ export function words(flags: number, partly: boolean, where = ""): string[] {
     [Flag.not_optimized, `not in the optimizer${where}`],
     [Flag.not_recorded, `not recorded${some}`],
   ];
-  return all.filter(([flag]) => flags & flag).map(([, word]) => word);
+  return all.filter(([flag]) => flags & flag).map(([flag, word]) => word + whose(flag));
 }

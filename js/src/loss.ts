@@ -2,12 +2,12 @@
 // the loss was not finite.
 import type { Chip } from "./chips";
 import { placeChips } from "./chips";
+import type { Lane } from "./lanes";
+import { mergeCell } from "./lanes";
 import { isNonFinite, Look, lookOf } from "./looks";
 import type { Marks } from "./marks";
 import type { Pixels } from "./pixels";
-import { mergeCell } from "./pixels";
 import type { Theme } from "./theme";
-import type { Columns } from "./wire";
 import { Flag } from "./wire";
 
 export interface LossRange {
@@ -32,7 +32,7 @@ export class LossPainter {
   constructor(private readonly canvas: HTMLCanvasElement) {}
 
   /** Paint the whole lane (it is one line); returns the range of the finite losses. */
-  paint(columns: Columns, pixels: Pixels, theme: Theme, marks: Marks, dpr: number): LossRange | null {
+  paint(lane: Lane, pixels: Pixels, theme: Theme, marks: Marks, dpr: number): LossRange | null {
     const { width, height } = this.canvas;
     const x = this.canvas.getContext("2d")!;
     x.clearRect(0, 0, width, height);
@@ -40,7 +40,7 @@ export class LossPainter {
     x.fillStyle = theme.line;
     x.fillRect(0, height - line, width, line);
 
-    const { pieces, looks } = trace(columns, pixels);
+    const { pieces, looks } = trace(lane, pixels);
     const range = rangeOf(pieces);
     this.chips = [];
     placeChips(this.chips, looks, 0, pixels.end, marks.chipSize);
@@ -69,7 +69,7 @@ export class LossPainter {
 }
 
 /** Points between the losses that are not finite, and the looks of every pixel. */
-function trace(columns: Columns, pixels: Pixels): { pieces: Point[][]; looks: Uint8Array } {
+function trace(lane: Lane, pixels: Pixels): { pieces: Point[][]; looks: Uint8Array } {
   const looks = new Uint8Array(pixels.width);
   const pieces: Point[][] = [[]];
   for (let pixel = 0; pixel < pixels.end; ) {
@@ -78,7 +78,7 @@ function trace(columns: Columns, pixels: Pixels): { pieces: Point[][]; looks: Ui
     let to = pixel + 1;
     while (to < pixels.end && pixels.first[to] === first && pixels.last[to] === last) to += 1;
     if (first <= last) {
-      const cell = mergeCell(columns, columns.rows - 1, first, last);
+      const cell = mergeCell(lane, first, last);
       const bad = cell.flags & (Flag.nan | Flag.posinf | Flag.neginf);
       looks.fill(bad ? lookOf(NaN, cell.flags) : Look.value, pixel, to);
       if (Number.isFinite(cell.max)) pieces.at(-1)!.push({ x: (pixel + to) / 2, max: cell.max, min: cell.min });

@@ -2,11 +2,12 @@
 //
 // A column at least a pixel wide owns the pixels from round(start) to round(stop). Narrower columns share
 // pixels: then the pixel shows every column that touches it, so that nothing is lost by downscaling.
+import type { Extent } from "./extent";
 import type { Columns } from "./wire";
 
 export interface Pixels {
   width: number;
-  span: number;
+  extent: Extent;
   /** First and last column shown by each pixel; first > last where there is none. */
   first: Int32Array;
   last: Int32Array;
@@ -14,14 +15,10 @@ export interface Pixels {
   end: number;
 }
 
-/** Iterations from the left edge to the right: what is planned, or else the next power of two. */
-export function spanOf(newest: number, planned: number | null): number {
-  if (planned !== null && planned > 0) return Math.max(planned, newest);
-  return 2 ** Math.ceil(Math.log2(Math.max(64, newest)));
-}
-
-export function placeColumns(columns: Pick<Columns, "count" | "start" | "stop">, span: number, width: number): Pixels {
-  const { count, start, stop } = columns;
+export function placeColumns(columns: Pick<Columns, "count" | "start" | "stop">, extent: Extent, width: number): Pixels {
+  const { start, stop } = columns;
+  const { span } = extent;
+  const [from, to] = columnsIn(columns, extent);
   const first = new Int32Array(width).fill(1);
   const last = new Int32Array(width).fill(0);
   const shared = new Uint8Array(width);
@@ -33,30 +30,45 @@ export function placeColumns(columns: Pick<Columns, "count" | "start" | "stop">,
     end = Math.max(end, pixel + 1);
   };
   // Multiply before dividing: an edge that falls on a pixel edge must come out whole.
-  const edge = (iteration: number): number => (iteration * width) / span;
+  const edge = (iteration: number): number => ((iteration - extent.start) * width) / span;
   const touched = (c: number): [number, number] => [
-    Math.floor(edge(start[c]!)),
+    Math.max(0, Math.floor(edge(start[c]!))),
     Math.min(width, Math.ceil(edge(stop[c]!))),
   ];
   const isNarrow = (c: number): boolean => (stop[c]! - start[c]!) * width < span;
 
-  for (let c = 0; c < count; c++) {
+  for (let c = from; c < to; c++) {
     if (!isNarrow(c)) continue;
-    const [from, to] = touched(c);
-    for (let x = from; x < to; x++) {
+    const [left, right] = touched(c);
+    for (let x = left; x < right; x++) {
       show(x, c);
       shared[x] = 1;
     }
   }
-  for (let c = 0; c < count; c++) {
+  for (let c = from; c < to; c++) {
     if (isNarrow(c)) continue;
-    const [from, to] = touched(c);
+    const [left, right] = touched(c);
     const owned = [Math.round(edge(start[c]!)), Math.round(edge(stop[c]!))] as const;
-    for (let x = from; x < to; x++) {
+    for (let x = left; x < right; x++) {
       if (shared[x] || (x >= owned[0] && x < owned[1])) show(x, c);
     }
   }
-  return { width, span, first, last, end };
+  return { width, extent, first, last, end };
+}
+
+/** The columns [from, to) that have iterations in view. */
+export function columnsIn({ count, start, stop }: Pick<Columns, "count" | "start" | "stop">, extent: Extent): [number, number] {
+  const first = (isPast: (column: number) => boolean): number => {
+    let lo = 0;
+    let hi = count;
+    while (lo < hi) {
+      const middle = (lo + hi) >> 1;
+      if (isPast(middle)) hi = middle;
+      else lo = middle + 1;
+    }
+    return lo;
+  };
+  return [first((c) => stop[c]! > extent.start), first((c) => start[c]! >= extent.start + extent.span)];
 }
 
 /** The largest number of iterations that one pixel shows. */
@@ -69,26 +81,7 @@ export function mostIterations({ first, last, end }: Pixels, { start, stop }: Pi
 }
 
 /** The first pixel that changes when columns from `column` on are new. */
-export function firstDirtyPixel(columns: Pick<Columns, "count" | "start">, column: number, span: number, width: number): number {
+export function firstDirtyPixel(columns: Pick<Columns, "count" | "start">, column: number, { start, span }: Extent, width: number): number {
   if (column >= columns.count) return width;
-  return Math.max(0, Math.floor((columns.start[column]! * width) / span));
-}
-
-/** What several columns hold together in one row. */
-export interface Cell {
-  max: number;
-  min: number;
-  flags: number;
-}
-
-export function mergeCell(columns: Columns, row: number, first: number, last: number): Cell {
-  const cell: Cell = { max: NaN, min: NaN, flags: 0 };
-  for (let c = first, i = first * columns.rows + row; c <= last; c++, i += columns.rows) {
-    const max = columns.max[i]!;
-    const min = columns.min[i]!;
-    if (max > cell.max || Number.isNaN(cell.max)) cell.max = max;
-    if (min < cell.min || Number.isNaN(cell.min)) cell.min = min;
-    cell.flags |= columns.flags[i]!;
-  }
-  return cell;
+  return Math.max(0, Math.min(width, Math.floor(((columns.start[column]! - start) * width) / span)));
 }

@@ -1,5 +1,5 @@
-// Where each parameter's row lies: blocks of a module, with a bold header where names are nested.
-import type { Parameter } from "./store";
+// Where each row lies: blocks of a module, with a bold header where names are nested.
+import type { Unit } from "./folds";
 
 /** Css pixels. A row is PITCH high with one pixel of gap at its bottom. */
 export const PITCH = 15;
@@ -7,12 +7,9 @@ const HEADER = 19;
 /** Between modules that have no header. */
 const GAP = 5;
 
-export interface Row {
-  index: number;
-  name: string;
+export interface Row extends Unit {
   /** The name as shown: without the block's prefix under a header. */
   label: string;
-  dtype: string;
   top: number;
 }
 
@@ -28,54 +25,52 @@ export interface Layout {
   height: number;
 }
 
-/** "encoder.0.attn.weight" -> "encoder.0", "head.proj.weight" -> "head", "weight" -> "". */
-export function blockOf(name: string): string {
-  const path = name.split(".");
-  if (path.length < 2) return "";
-  return path.length > 2 && /^\d+$/.test(path[1]!) ? `${path[0]}.${path[1]}` : path[0]!;
-}
-
-export function layOut(parameters: readonly Parameter[]): Layout {
+export function layOut(units: readonly Unit[]): Layout {
   const layout: Layout = { rows: [], headers: [], height: 0 };
   let top = 0;
-  let index = 0;
-  while (index < parameters.length) {
-    const block = blockOf(parameters[index]!.name);
-    let end = index;
-    while (end < parameters.length && blockOf(parameters[end]!.name) === block) end += 1;
-    const members = parameters.slice(index, end);
+  let wasFolded = false;
+  for (let index = 0; index < units.length; ) {
+    const { block, folded } = units[index]!;
+    let end = index + 1;
+    if (!folded) while (end < units.length && !units[end]!.folded && units[end]!.block === block) end += 1;
+    const members = units.slice(index, end);
     const inner = (name: string): string => (block ? name.slice(block.length + 1) : name);
-    const nested = block !== "" && members.some((p) => inner(p.name).includes("."));
+    const nested = block !== "" && members.some((unit) => inner(unit.name).includes("."));
     if (nested) {
       // The first header needs no air above it.
       const height = index ? HEADER : HEADER - 3;
       layout.headers.push({ label: block, top, height });
       top += height;
-    } else if (index) {
+    } else if (index && !(folded && wasFolded)) {
       top += GAP;
     }
-    for (const p of members) {
-      layout.rows.push({ index, name: p.name, label: nested ? inner(p.name) : p.name, dtype: p.dtype, top });
-      index += 1;
+    for (const unit of members) {
+      layout.rows.push({ ...unit, label: nested ? inner(unit.name) : unit.name, top });
       top += PITCH;
     }
+    wasFolded = folded;
+    index = end;
   }
   layout.height = top;
   return layout;
 }
 
-/** The row at a height; null over a header or a gap between modules. */
-export function rowAt(layout: Layout, y: number): Row | null {
+/** The place of the first row that ends below a height. */
+export function firstBelow(rows: readonly Row[], y: number): number {
   let lo = 0;
-  let hi = layout.rows.length - 1;
-  while (lo <= hi) {
+  let hi = rows.length;
+  while (lo < hi) {
     const middle = (lo + hi) >> 1;
-    const row = layout.rows[middle]!;
-    if (y < row.top) hi = middle - 1;
-    else if (y >= row.top + PITCH) lo = middle + 1;
-    else return row;
+    if (rows[middle]!.top + PITCH <= y) lo = middle + 1;
+    else hi = middle;
   }
-  return null;
+  return lo;
+}
+
+/** The place of the row at a height; null over a header or a gap between modules. */
+export function rowAt({ rows }: Layout, y: number): number | null {
+  const place = firstBelow(rows, y);
+  return place < rows.length && rows[place]!.top <= y ? place : null;
 }
 
 /** A label that fits: whole, or its end after an ellipsis, cut at a dot where that costs little. */

@@ -1,5 +1,6 @@
 // Where the axis has ticks and labels, so that labels never collide.
 import { ticks } from "d3-array";
+import type { Extent } from "./extent";
 import { count } from "./format";
 
 export interface Tick {
@@ -17,15 +18,15 @@ const TICK_AIR = 5;
 
 type Measure = (text: string) => number;
 
-export function iterationTicks(span: number, width: number, measure: Measure): Tick[] {
+export function iterationTicks({ start, span }: Extent, width: number, measure: Measure): Tick[] {
   const placed: Tick[] = [];
   // A label every 80 pixels or so, as many as numbers of this size leave room for.
-  const wanted = Math.max(2, Math.floor(width / Math.max(80, measure(count(span)) + 3 * AIR)));
+  const wanted = Math.max(2, Math.floor(width / Math.max(80, measure(count(start + span)) + 3 * AIR)));
   let free = -Infinity;
-  for (const value of ticks(0, span, wanted)) {
+  for (const value of ticks(start, start + span, wanted)) {
     if (!Number.isInteger(value)) continue;
     const label = count(value);
-    const x = (value / span) * width;
+    const x = ((value - start) / span) * width;
     const size = measure(label);
     const left = Math.max(0, Math.min(width - size, x - size / 2));
     if (left < free) continue;
@@ -41,7 +42,8 @@ function* steps(): Generator<number> {
 }
 
 /** Epoch starts: a tick each while there is room, and labels 0 1 2, or 0 2 4, or 0 5 10, or 0 10 20 ... */
-export function epochTicks(starts: ArrayLike<number>, firstEpoch: number, span: number, width: number, measure: Measure): Tick[] {
+export function epochTicks(starts: ArrayLike<number>, firstEpoch: number, extent: Extent, width: number, measure: Measure): Tick[] {
+  const epochs = epochsIn(starts, extent);
   for (const step of steps()) {
     const placed = tryStep(step);
     if (placed) return placed;
@@ -53,13 +55,15 @@ export function epochTicks(starts: ArrayLike<number>, firstEpoch: number, span: 
     let labels = 0;
     let free = -Infinity;
     let lastTick = -Infinity;
-    for (let i = 0; i < starts.length; i++) {
+    for (const i of epochs) {
       const number = firstEpoch + i; // from 0, as in the history's frames
-      const x = (starts[i]! / span) * width;
+      const isFirst = i === epochs[0];
+      // The epoch that the left edge lies in has its name there, and its tick out of sight.
+      const x = Math.max(-1, ((starts[i]! - extent.start) / extent.span) * width);
       const left = x + 4;
-      const text = i === 0 ? `epoch ${count(number)}` : count(number);
+      const text = isFirst ? `epoch ${count(number)}` : count(number);
       const right = left + measure(text);
-      let labelled = i === 0 || number % step === 0;
+      let labelled = isFirst || number % step === 0;
       if (labelled && left < free) {
         // Larger steps make room. Only what is right beside the wide "epoch 0" simply goes without.
         if (labels > 1 || step <= 2) return null;
@@ -75,4 +79,10 @@ export function epochTicks(starts: ArrayLike<number>, firstEpoch: number, span: 
     }
     return placed;
   }
+}
+
+/** The places of the epochs that have iterations in view. */
+function epochsIn(starts: ArrayLike<number>, { start, span }: Extent): number[] {
+  const places = Array.from({ length: starts.length }, (_, i) => i);
+  return places.filter((i) => starts[i]! < start + span && (starts[i]! >= start || !(starts[i + 1]! <= start)));
 }

@@ -11,27 +11,33 @@ import { Legend, noteText } from "./legend";
 import { LossPainter } from "./loss";
 import type { LossRange } from "./loss";
 import { Marks } from "./marks";
-import { firstDirtyPixel, mostIterations, placeColumns, spanOf } from "./pixels";
+import { firstDirtyPixel, mostIterations, placeColumns } from "./pixels";
+import { extentOf, wholeOf } from "./extent";
+import type { Zoom } from "./extent";
+import { unitsOf } from "./folds";
 import { Labels } from "./labels";
+import { Lanes, lossLane } from "./lanes";
+import { MANY_ROWS, Modules } from "./modules";
 import type { Layout } from "./rows";
-import { layOut, PITCH } from "./rows";
+import { firstBelow, layOut, PITCH } from "./rows";
 import type { Change, Store } from "./store";
 import { summary } from "./summary";
 import { isDark, readTheme, watchTheme } from "./theme";
 import type { Theme } from "./theme";
+import { Toolbar } from "./toolbar";
 
 /** Css pixels. */
 const LOSS_HEIGHT = 54;
-const SCROLL_ROWS = 60;
 const NARROW = 560;
-/** Browsers stop at 65,535 device pixels; half of it leaves room for every browser. */
-const CANVAS_LIMIT = 32000;
+/** Rows out of sight are painted this far, so that scrolling shows them at once. */
+const OVERSCAN = 320;
 
 export class View {
   private readonly head = new Head();
   private readonly axis = new Axis();
   private readonly legend: Legend;
-  private readonly labels = new Labels();
+  private readonly toolbar: Toolbar;
+  private readonly labels: Labels;
   private readonly heatCanvas = element("canvas", "gv-heat", { role: "img" });
   private readonly lossCanvas = element("canvas", "gv-loss", { role: "img" });
   private readonly empty = element("div", "gv-empty", {}, element("span", "", {}, "no iteration recorded yet"));
@@ -44,14 +50,19 @@ export class View {
   private readonly heat = new HeatPainter(this.heatCanvas);
   private readonly loss = new LossPainter(this.lossCanvas);
 
+  private readonly modules = new Modules();
+  private readonly lanes = new Lanes();
+  private zoom: Zoom = { kind: "whole" };
   private layout: Layout = { rows: [], headers: [], height: 0 };
+  /** The rows [first, last) that are painted: those in view and some more. */
+  private painted = { first: 0, last: 0 };
   private bands: Band[] = [];
   private theme: Theme | null = null;
   private marks: Marks | null = null;
   private dpr = 0;
   private width = 0;
   private rootWidth = 0;
-  private stale = { layout: true, theme: true, all: true };
+  private stale = { layout: true, theme: true, rows: true, all: true };
   /** The first column not painted yet. */
   private from = 0;
   /** What the last painting of everything was made for. */
@@ -65,6 +76,8 @@ export class View {
     private readonly signal: AbortSignal,
   ) {
     this.legend = new Legend(store.quantity);
+    this.toolbar = new Toolbar({ deeper: (by) => this.fold(() => this.modules.deeper(by)) });
+    this.labels = new Labels((module, isOpen) => this.fold(() => (isOpen ? this.modules.fold(module) : this.modules.open(module))));
     const lossLane = element("div", "gv-loss-lane", {}, this.lossCanvas);
     const plot = element("div", "gv-plot", {}, this.heatCanvas, this.empty);
     const region = element(
@@ -74,8 +87,7 @@ export class View {
         tabindex: "0",
         role: "application",
         "aria-roledescription": "heatmap",
-        "aria-label": `${store.quantity.title}: arrow keys move over the cells, Escape leaves`,
-        "data-lm-suppress-shortcuts": "true",
+        "aria-label": `${store.quantity.title}: arrow keys move over the cells, Space folds and opens modules, Escape leaves`,
       },
       this.labels.element,
       plot,
@@ -83,11 +95,12 @@ export class View {
     const scroll = element("div", "gv-scroll", {}, region);
     const lossLabel = element("div", "gv-loss-label", {}, this.lossMax, element("span", "", {}, "loss ", this.lossValue), this.lossMin);
     const lanes = element("div", "gv-lanes", {}, lossLabel, lossLane, scroll, this.axis.element);
-    const root = element("div", "gv-heatmap", {}, ...this.head.parts, lanes, this.legend.element, this.probe);
+    const root = element("div", "gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...this.head.parts, this.toolbar.element, lanes, this.legend.element, this.probe);
     lossLabel.hidden = lossLane.hidden = store.quantity.runs !== null; // two runs have two losses
     this.places = { root, lanes, scroll, region, plot, lossLane };
-    this.crosshair = new Crosshair(this.places, signal);
+    this.crosshair = new Crosshair(this.places, (row) => this.foldRow(row), signal);
     host.append(root);
+    this.modules.read(store.parameters);
     this.watch();
     this.head.update(store);
     this.schedule();
@@ -108,7 +121,7 @@ export class View {
     seen.observe(root);
     watchTheme(() => this.refresh("theme"), signal);
     this.watchResolution();
-    scroll.addEventListener("scroll", () => this.hintAtMore(), { signal, passive: true });
+    scroll.addEventListener("scroll", () => this.onScroll(), { signal, passive: true });
     signal.addEventListener("abort", () => {
       unsubscribe();
       resized.disconnect();
@@ -130,10 +143,28 @@ export class View {
   }
 
   private onChange(change: Change): void {
-    if (change.kind === "columns") this.from = Math.min(this.from, change.from);
-    if (change.kind === "parameters") this.stale.layout = true;
+    if (change.kind === "columns") {
+      this.from = Math.min(this.from, change.from);
+      this.lanes.forget(change.from);
+    }
+    if (change.kind === "parameters") {
+      this.modules.read(this.store.parameters);
+      this.stale.layout = true;
+    }
     if (change.kind === "colours") this.stale.theme = true;
     this.schedule();
+  }
+
+  private fold(act: () => void): void {
+    act();
+    this.refresh("layout");
+  }
+
+  /** Open the module that this row stands for, or fold the one that it is in. */
+  private foldRow(place: number): void {
+    const row = this.layout.rows[place];
+    if (row?.folded) this.fold(() => this.modules.open(row.name));
+    else if (row?.block) this.fold(() => this.modules.fold(row.block));
   }
 
   private refresh(what: "layout" | "theme"): void {
@@ -161,8 +192,9 @@ export class View {
     if (stale.theme || !this.theme) this.applyTheme();
     if (stale.layout) this.applyLayout();
     if (stale.layout || stale.theme) this.legend.paint((this.marks = new Marks(this.theme!, this.dpr)), store.table, this.dpr);
-    if (stale.layout || stale.theme) stale.all = true;
-    stale.layout = stale.theme = false;
+    if (stale.layout || stale.rows) this.applyRows();
+    if (stale.layout || stale.theme || stale.rows) stale.all = true;
+    stale.layout = stale.theme = stale.rows = false;
     this.paintData(this.theme!, this.marks!);
   }
 
@@ -173,29 +205,55 @@ export class View {
 
   private applyLayout(): void {
     const { root, scroll, region, plot, lossLane } = this.places;
-    const { parameters } = this.store;
     this.rootWidth = root.clientWidth;
     root.classList.toggle("gv-narrow", root.clientWidth < NARROW);
-    this.layout = layOut(parameters);
-    const { height } = this.layout;
-    scroll.classList.toggle("gv-scrolls", parameters.length > SCROLL_ROWS);
+    this.layout = layOut(unitsOf(this.store.parameters, this.modules.folded));
+    const { height, rows } = this.layout;
+    scroll.classList.toggle("gv-scrolls", rows.length > MANY_ROWS);
     region.style.height = `${Math.max(height, 2 * PITCH)}px`;
-    root.style.setProperty("--gv-label", `${this.labels.width(this.layout, root.clientWidth)}px`);
+    // As when all is open: folding a module moves nothing sideways.
+    root.style.setProperty("--gv-label", `${this.labels.width(layOut(unitsOf(this.store.parameters, new Set())), root.clientWidth)}px`);
     root.style.setProperty("--gv-scrollbar", `${scroll.offsetWidth - scroll.clientWidth}px`);
-    this.labels.update(this.layout);
+    this.toolbar.update({ deeper: !this.modules.isDeepest, shallower: !this.modules.isShallowest });
 
     this.dpr = devicePixelRatio || 1;
     this.width = Math.max(1, Math.floor(plot.clientWidth * this.dpr));
-    const vertical = Math.min(this.dpr, CANVAS_LIMIT / Math.max(1, height));
-    this.bands = this.layout.rows.map(({ top }) => {
-      const from = Math.round(top * vertical);
-      const gap = Math.max(1, Math.round(vertical));
-      return { top: from, height: Math.round((top + PITCH) * vertical) - gap - from };
-    });
-    resize(this.heatCanvas, this.width, Math.max(1, Math.round(height * vertical)), this.dpr, vertical);
-    resize(this.lossCanvas, this.width, Math.round(LOSS_HEIGHT * this.dpr), this.dpr, this.dpr);
+    resize(this.lossCanvas, this.width, Math.round(LOSS_HEIGHT * this.dpr), this.dpr);
     lossLane.style.height = `${LOSS_HEIGHT}px`;
     this.hintAtMore();
+  }
+
+  /** The canvas and the labels hold the rows in view, and those that a little scrolling brings there. */
+  private applyRows(): void {
+    const { scroll } = this.places;
+    const { rows, headers, height } = this.layout;
+    const scrolls = scroll.classList.contains("gv-scrolls");
+    const top = scrolls ? scroll.scrollTop - OVERSCAN : 0;
+    const bottom = scrolls ? scroll.scrollTop + scroll.clientHeight + OVERSCAN : height;
+    const first = firstBelow(rows, top);
+    const last = Math.min(rows.length, firstBelow(rows, bottom) + 1);
+    this.painted = { first, last };
+    const shown = rows.slice(first, last);
+    this.labels.update(shown, headers.filter((header) => header.top + header.height > top && header.top < bottom));
+    // On whole device pixels, wherever the rows begin.
+    const device = (y: number): number => Math.round(y * this.dpr);
+    const origin = shown.length ? device(shown[0]!.top) : 0;
+    const gap = Math.max(1, Math.round(this.dpr));
+    this.bands = shown.map((row) => ({ top: device(row.top) - origin, height: device(row.top + PITCH) - gap - device(row.top) }));
+    this.heatCanvas.style.top = `${origin / this.dpr}px`;
+    const end = shown.at(-1);
+    resize(this.heatCanvas, this.width, Math.max(1, end ? device(end.top + PITCH) - origin : 0), this.dpr);
+  }
+
+  private onScroll(): void {
+    this.hintAtMore();
+    const { scroll } = this.places;
+    const { first, last } = this.painted;
+    const { rows } = this.layout;
+    const isPainted = firstBelow(rows, scroll.scrollTop) >= first && firstBelow(rows, scroll.scrollTop + scroll.clientHeight) <= last;
+    if (isPainted) return;
+    this.stale.rows = true;
+    this.schedule();
   }
 
   /** Rows out of sight above or below fade: some browsers hide the scroll bar. */
@@ -210,24 +268,29 @@ export class View {
     const { store, stale, dpr } = this;
     const { overview, run, domain, scale, table } = store;
     const newest = overview.count ? overview.stop[overview.count - 1]! : 0;
-    const span = spanOf(newest, run.iterations);
-    const pixels = placeColumns(overview, span, this.width);
-    const paintedFor = [span, domain?.lo, domain?.hi].join();
+    const extent = extentOf(this.zoom, newest, wholeOf(newest, run.iterations));
+    const { start, span } = extent;
+    const pixels = placeColumns(overview, extent, this.width);
+    const paintedFor = [start, span, domain?.lo, domain?.hi].join();
     if (paintedFor !== this.paintedFor) stale.all = true;
-    const dirty = stale.all ? 0 : firstDirtyPixel(overview, this.from, span, this.width);
-    const touched = this.heat.paint({ columns: overview, pixels, bands: this.bands, domain, scale, table, marks }, dirty);
+    const dirty = stale.all ? 0 : firstDirtyPixel(overview, this.from, extent, this.width);
+    const rows = this.layout.rows.slice(this.painted.first, this.painted.last);
+    const lanes = rows.map((row) => this.lanes.lane(overview, row.members));
+    const touched = this.heat.paint({ lanes, pixels, bands: this.bands, domain, scale, table, marks }, dirty);
     this.paintedFor = paintedFor;
     this.from = overview.count;
     stale.all = false;
 
-    this.updateLoss(this.loss.paint(overview, pixels, theme, marks, dpr));
+    const loss = lossLane(overview);
+    this.updateLoss(this.loss.paint(loss, pixels, theme, marks, dpr));
     this.axis.element.style.visibility = overview.count ? "" : "hidden";
-    this.axis.update(store.epochs, store.firstEpoch, span, this.width / dpr, (text) => this.labels.measure(text, "axis"));
+    this.axis.update(store.epochs, store.firstEpoch, extent, this.width / dpr, (text) => this.labels.measure(text, "axis"));
     this.legend.update(domain, store.seen, noteText(overview.count ? overview.level : 0, mostIterations(pixels, overview), scale.which));
     this.empty.hidden = overview.count > 0;
     this.heatCanvas.setAttribute("aria-label", summary(store));
     Object.assign(this.heatCanvas.dataset, {
       iterations: newest,
+      start,
       span,
       lo: domain?.lo ?? "",
       hi: domain?.hi ?? "",
@@ -236,7 +299,17 @@ export class View {
       // The first device pixel that this painting touched.
       from: touched,
     });
-    this.crosshair.update({ store, layout: this.layout, pixels, dpr, chips: this.heat.chips, lossChips: this.loss.chips });
+    this.crosshair.update({
+      store,
+      layout: this.layout,
+      columns: overview,
+      laneOf: (row) => this.lanes.lane(overview, row.members),
+      lossLane: loss,
+      pixels,
+      dpr,
+      chipsOf: (row) => this.heat.chips[row - this.painted.first] ?? [],
+      lossChips: this.loss.chips,
+    });
   }
 
   private updateLoss(range: LossRange | null): void {
@@ -261,9 +334,9 @@ export class View {
   }
 }
 
-function resize(canvas: HTMLCanvasElement, width: number, height: number, dprX: number, dprY: number): void {
+function resize(canvas: HTMLCanvasElement, width: number, height: number, dpr: number): void {
   if (canvas.width !== width) canvas.width = width;
   if (canvas.height !== height) canvas.height = height;
-  canvas.style.width = `${width / dprX}px`;
-  canvas.style.height = `${height / dprY}px`;
+  canvas.style.width = `${width / dpr}px`;
+  canvas.style.height = `${height / dpr}px`;
 }

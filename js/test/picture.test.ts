@@ -7,6 +7,7 @@ import { placeChips } from "../src/chips";
 import type { Chip } from "../src/chips";
 import { colourIndex, domainOf, NORMS, RATIOS } from "../src/colour";
 import * as format from "../src/format";
+import { unitsOf } from "../src/folds";
 import { noteText } from "../src/legend";
 import { lookOf } from "../src/looks";
 import { mostIterations, placeColumns } from "../src/pixels";
@@ -45,7 +46,7 @@ test("looks: as in Python", () => {
 
 check("pixels", (edges: number[], span, width, first, last, end, most) => {
   const columns = { count: edges.length - 1, start: Uint32Array.from(edges.slice(0, -1)), stop: Uint32Array.from(edges.slice(1)) };
-  const pixels = placeColumns(columns, span, width);
+  const pixels = placeColumns(columns, { start: 0, span }, width);
   assert.deepEqual([[...pixels.first], [...pixels.last], pixels.end], [first, last, end]);
   assert.equal(mostIterations(pixels, columns), most);
 });
@@ -57,7 +58,7 @@ check("chips", (size, looks: number[], placed) => {
 });
 
 check("layouts", (names: string[], rows, headers, height) => {
-  const layout = layOut(names.map((name) => ({ name, dtype: "float32", shape: [] })));
+  const layout = layOut(unitsOf(names.map((name) => ({ name, dtype: "float32", shape: [] })), new Set()));
   assert.deepEqual(layout.rows.map((row) => [row.label, row.top]), rows);
   assert.deepEqual(layout.headers.map((header) => [header.label, header.top, header.height]), headers);
   assert.equal(layout.height, height);
@@ -68,6 +69,6 @@ check("fits", (label: string, width, text) => assert.equal(fitEnd(label, width, 
 check("ticks", (span, width, epochs, below, above) => {
   const tuples = (ticks: Tick[]): unknown[] => ticks.map(({ x, label, left }) => [x, label, left]);
   const starts = Array.from({ length: epochs }, (_, i) => Math.floor((i * span) / epochs));
-  assert.deepEqual(tuples(iterationTicks(span, width, measure)), below);
-  assert.deepEqual(tuples(epochTicks(starts, 0, span, width, measure)), above);
+  assert.deepEqual(tuples(iterationTicks({ start: 0, span }, width, measure)), below);
+  assert.deepEqual(tuples(epochTicks(starts, 0, { start: 0, span }, width, measure)), above);
 });

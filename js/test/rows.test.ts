@@ -1,17 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { blockOf, fitEnd, layOut, PITCH, rowAt } from "../src/rows";
+import { unitsOf } from "../src/folds";
+import { fitEnd, layOut, PITCH, rowAt } from "../src/rows";
 
-const parameters = (...names: string[]) => names.map((name) => ({ name, dtype: "float32", shape: [2] }));
-
-test("a block is the first component, and the second if it is a number", () => {
-  assert.equal(blockOf("encoder.0.attn.weight"), "encoder.0");
-  assert.equal(blockOf("head.proj.weight"), "head");
-  assert.equal(blockOf("embed.weight"), "embed");
-  assert.equal(blockOf("temperature"), "");
-  // The number is the name itself here, not a module.
-  assert.equal(blockOf("weights.0"), "weights");
-});
+const units = (names: string[], ...folded: string[]) =>
+  unitsOf(names.map((name) => ({ name, dtype: "float32", shape: [2] })), new Set(folded));
+const parameters = (...names: string[]) => units(names);
 
 test("nested names come under a bold header without its prefix", () => {
   const { headers, rows } = layOut(parameters("head.proj.weight", "head.proj.bias"));
@@ -36,13 +30,20 @@ test("declaration order stays, even where a block comes back", () => {
 
 test("a row is found by its height; headers and gaps are no rows", () => {
   const layout = layOut(parameters("a.b.weight", "a.b.bias", "c.weight"));
-  for (const row of layout.rows) {
-    assert.equal(rowAt(layout, row.top)?.index, row.index);
-    assert.equal(rowAt(layout, row.top + PITCH - 0.1)?.index, row.index);
+  for (const [place, row] of layout.rows.entries()) {
+    assert.equal(rowAt(layout, row.top), place);
+    assert.equal(rowAt(layout, row.top + PITCH - 0.1), place);
   }
   assert.equal(rowAt(layout, 1), null);
   assert.equal(rowAt(layout, layout.rows[2]!.top - 1), null);
   assert.equal(rowAt(layout, layout.height + 1), null);
+});
+
+test("a folded module is one row under its path, and folded ones stand close together", () => {
+  const { headers, rows } = layOut(units(["a.0.b.weight", "a.0.b.bias", "a.1.b.weight", "a.1.b.bias", "c.weight"], "a.0", "a.1"));
+  assert.deepEqual(headers, []);
+  assert.deepEqual(rows.map((r) => [r.label, r.note]), [["a.0", "2"], ["a.1", "2"], ["c.weight", "f32"]]);
+  assert.equal(rows[1]!.top - rows[0]!.top, PITCH);
 });
 
 test("no parameters, no rows", () => {

@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from . import chromium
 from . import lab as jupyterlab
+from .host import Host, OpenHost
 from .lab import Lab, Theme
 from .notebook import Notebook
 
@@ -53,6 +54,20 @@ def browser() -> Iterator[Browser]:
         running = playwright.chromium.launch(executable_path=executable, args=_FLAGS)
         yield running
         running.close()
+
+
+@pytest.fixture
+def host(browser: Browser) -> Iterator[OpenHost]:
+    """`host(theme=, width=, scale=)`: the mini page, without a widget yet."""
+    contexts = []
+
+    def open_host(*, theme: Theme = "light", width: int | None = None, scale: float = 1) -> Host:
+        contexts.append(browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=scale))
+        return Host(contexts[-1].new_page(), theme, width)
+
+    yield open_host
+    for context in contexts:
+        context.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from gradviz.history.quantity import NORM, Quantity
 from gradviz.widgets.colours import scale_of
 from gradviz.widgets.wire import pack
 
+from . import looks, pixels
 from .traffic import Traffic
 
 PROJECT = Path(__file__).parents[2]
@@ -71,6 +72,20 @@ class Host:
         metrics, epochs = np.array([values[-1, -1]] * 2, "<f8"), np.array([0] if self._seq == 1 else [], "<u4")
         buffers = [_base64(part) for part in (pack(columns), metrics.tobytes(), epochs.tobytes())]
         self.page.evaluate("([content, buffers]) => host.send(content, buffers)", [content, buffers])
+
+    def point_at(self, row: str, iteration: int) -> str:
+        """Point at a cell and read what is said about it."""
+        picture = pixels.grab(self.widget)
+        heat = self.widget.locator("canvas.gv-heat").bounding_box()
+        assert heat is not None
+        x = heat["x"] + (picture.x_of(iteration) + 0.5) * heat["width"] / picture.width
+        self.page.mouse.move(x, looks.middle(self.widget, row))
+        tooltip = self.widget.locator(".gv-tooltip")
+        tooltip.wait_for(state="visible")
+        return tooltip.inner_text()
+
+
+OpenHost = Callable[..., Host]
 
 
 def _serve(route: Route) -> None:

@@ -39,9 +39,13 @@ _GRAB = """root => {
 
 @dataclass(frozen=True)
 class Picture:
-    """The heatmap at one moment; `rows`: RGBA of the centre line of each parameter's row, [width, 4]."""
+    """The heatmap at one moment: `span` iterations from `start` on.
+
+    `rows`: RGBA of the centre line of each row, [width, 4].
+    """
 
     iterations: int
+    start: int
     span: int
     lo: int
     hi: int
@@ -58,7 +62,7 @@ class Picture:
         owned = self._owned(iteration)
         if owned:
             return (owned.start + owned.stop) // 2
-        return iteration * self.width // self.span
+        return (iteration - self.start) * self.width // self.span
 
     def iterations_of(self, x: int) -> range:
         """The iterations that device pixel `x` shows, while each column is one iteration (level 0).
@@ -66,14 +70,14 @@ class Picture:
         A column at least a pixel wide owns its pixels; narrower ones share each pixel that they touch.
         """
         assert self.level == 0, f"Columns are merged (level {self.level}): who shares a pixel is not known here."
-        touching = range(x * self.span // self.width, -(-(x + 1) * self.span // self.width))
+        touching = range(self.start + x * self.span // self.width, self.start - (-(x + 1) * self.span // self.width))
         if self.width < self.span:
             return touching[: max(self.iterations - touching.start, 0)]
         owner = next(i for i in touching if x in self._owned(i))
         return range(owner, owner + 1)
 
     def _owned(self, iteration: int) -> range:
-        edges = (Fraction(edge * self.width, self.span) for edge in (iteration, iteration + 1))
+        edges = (Fraction((edge - self.start) * self.width, self.span) for edge in (iteration, iteration + 1))
         return range(*(int((edge + Fraction(1, 2)) // 1) for edge in edges))
 
     def rgb(self, parameter: str, x: int) -> tuple[int, int, int]:
@@ -93,6 +97,7 @@ def grab(widget: Locator) -> Picture:
     }
     return Picture(
         iterations=int(data["iterations"]),
+        start=int(data["start"]),
         span=int(data["span"]),
         lo=int(data["lo"]),
         hi=int(data["hi"]),

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser
 
 from gradviz.history.quantity import ratio_of
 from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
 
 from . import colours, contrast, looks, pixels
-from .host import Host
+from .host import Host, OpenHost
 from .lab import Theme
 
 pytestmark = pytest.mark.browser
-
-OpenHost = Callable[..., Host]
 
 FLAGS = {"value": 0, "nan": 1, "posinf": 2, "neginf": 4, "zero": 8, "unused": 16, "frozen": 32}
 HALF, WHOLE = 40, 80  # the marks fill the second half of the picture
@@ -28,20 +24,6 @@ EVIL = "<img src=x onerror=document.title='run'>.weight"
 # Share of a row's pixels that must differ in brightness between two looks; two of one brightness differ
 # nowhere. The closest are the dots of "unused" and a norm as bright as the ground they are on: 2.4 %.
 DIFFERENT = 0.01
-
-
-@pytest.fixture
-def host(browser: Browser) -> Iterator[OpenHost]:
-    """`host(theme=, width=, scale=)`: the mini page, without a widget yet."""
-    contexts = []
-
-    def open_host(*, theme: Theme = "light", width: int | None = None, scale: float = 1) -> Host:
-        contexts.append(browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=scale))
-        return Host(contexts[-1].new_page(), theme, width)
-
-    yield open_host
-    for context in contexts:
-        context.close()
 
 
 def show_all_looks(page: Host) -> None:
@@ -129,7 +111,7 @@ WORDS = {
 def test_a_tooltip_says_what_a_cell_is(host: OpenHost, look: str) -> None:
     page = host()
     show_all_looks(page)
-    text = _tooltip(page, look, 60)
+    text = page.point_at(look, 60)
     assert look in text
     assert "60" in text
     assert re.search(WORDS[look], text), text
@@ -152,8 +134,8 @@ def test_a_ratio_is_drawn_around_1_and_called_what_it_is(host: OpenHost, theme: 
         assert picture.rgb(name, picture.x_of(3)) == colours.entry(BLUE_ORANGE, place), name
     ground = {"light": (255, 255, 255), "dark": (17, 17, 17)}[theme]
     assert contrast.ratio(picture.rgb("same", picture.x_of(3)), ground) > 1.5
-    assert "ratio 0.1250 (a is 8.00 times b)" in _tooltip(page, "smaller", 3)
-    assert "frozen in a or b" in _tooltip(page, "frozen", 3)
+    assert "ratio 0.1250 (a is 8.00 times b)" in page.point_at("smaller", 3)
+    assert "frozen in a or b" in page.point_at("frozen", 3)
     text = page.widget.inner_text()
     for said in ("b ÷ a", "16 iterations", "gradient norm, b ÷ a", "1/8", "in a or b:"):
         assert said in text, said
@@ -178,14 +160,14 @@ def test_a_ratio_is_drawn_around_1_and_called_what_it_is(host: OpenHost, theme: 
 def test_all_text_can_be_read(host: OpenHost, theme: Theme, width: int | None) -> None:
     page = host(theme=theme, width=width)
     show_all_looks(page)
-    _tooltip(page, "nan", 60)
+    page.point_at("nan", 60)
     contrast.assert_readable(page.widget)
 
 
 def test_a_name_that_looks_like_html_stays_text(host: OpenHost) -> None:
     page = host()
     show_all_looks(page)
-    assert EVIL in _tooltip(page, EVIL, 60)
+    assert EVIL in page.point_at(EVIL, 60)
     assert page.widget.locator("img").count() == 0
     assert page.page.title() != "run"
     page.traffic.assert_clean()
@@ -198,15 +180,3 @@ def test_a_view_that_is_gone_says_so(host: OpenHost) -> None:
     assert [said["kind"] for said in page.page.evaluate("host.sent")] == ["hello", "hello", "hello", "bye"]
     page.page.evaluate("host.close()")
     assert page.page.evaluate("host.sent.filter(said => said.kind === 'bye').length") == 2
-
-
-def _tooltip(page: Host, parameter: str, iteration: int) -> str:
-    """Point at a cell and read what is said about it."""
-    picture = pixels.grab(page.widget)
-    heat = page.widget.locator("canvas.gv-heat").bounding_box()
-    assert heat is not None
-    x = heat["x"] + (picture.x_of(iteration) + 0.5) * heat["width"] / picture.width
-    page.page.mouse.move(x, looks.middle(page.widget, parameter))
-    tooltip = page.widget.locator(".gv-tooltip")
-    tooltip.wait_for(state="visible")
-    return tooltip.inner_text()

@@ -101,6 +101,8 @@ def layouts() -> list:
         ["0.weight", "0.bias", "2.weight"],
         ["embed.weight", "encoder.0.attn.weight", "encoder.0.attn.bias", "encoder.1.mlp.0.weight", "head.proj.weight"],
         ["a.b.weight", "c", "d", "a.d.weight", "weights.0"],
+        ["model.embed.weight", "model.layers.0.attn.weight", "model.layers.0.scale", "model.layers.1.attn.weight"],
+        ["model.mlp.0.weight", "model.mlp.2.weight", "model.attn.out.weight"],
     ):
         layout = lay_out(group([Parameter(name=name, shape=(), dtype="float32") for name in names]))
         rows = [[row.label, row.top] for row in layout.rows]

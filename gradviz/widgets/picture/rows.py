@@ -120,16 +120,30 @@ def merge_rows(columns: Columns, groups: Sequence[Group]) -> Columns:
     return Columns(columns.start, columns.stop, *merged(columns, starts, axis=1))
 
 
-def block_of(name: str) -> str:
-    """The block a row belongs to.
+def blocks_of(names: Sequence[str]) -> list[str]:
+    """The block of each name: its first component, and the second if that is a number.
 
-    >>> block_of("encoder.0.attn.weight"), block_of("head.proj.weight"), block_of("weight")
-    ('encoder.0', 'head', '')
+    Or all up to a number further on that other modules lie below.
+
+    >>> blocks_of(["encoder.0.attn.weight", "head.proj.weight", "weight"])
+    ['encoder.0', 'head', '']
+    >>> blocks_of(["model.layers.0.attn.weight", "model.layers.0.scale", "model.norm.weight"])
+    ['model.layers.0', 'model.layers.0', 'model']
     """
-    path = name.split(".")
-    if len(path) < 2:
-        return ""
-    return f"{path[0]}.{path[1]}" if len(path) > 2 and path[1].isdecimal() and path[1].isascii() else path[0]
+    paths = [name.split(".") for name in names]
+    numbered = {tuple(path[: i + 1]) for path in paths for i in range(2, len(path) - 2) if _is_number(path[i])}
+    return [".".join(_block(path, numbered)) for path in paths]
+
+
+def _block(path: Sequence[str], numbered: set[tuple[str, ...]]) -> Sequence[str]:
+    if len(path) > 2 and _is_number(path[1]):
+        return path[:2]
+    modules = (path[: i + 1] for i in range(2, len(path) - 1))
+    return next((module for module in modules if tuple(module) in numbered), path[: min(1, len(path) - 1)])
+
+
+def _is_number(part: str) -> bool:
+    return part.isdecimal() and part.isascii()
 
 
 def arrange(parameters: Sequence[Parameter]) -> tuple[list[Group], Layout]:
@@ -147,8 +161,9 @@ def lay_out(groups: Sequence[Group]) -> Layout:
     rows: list[Row] = []
     headers: list[Header] = []
     top = 0
-    for block, found in groupby(groups, lambda row: block_of(row.name)):
-        members = list(found)
+    blocks = blocks_of([row.name for row in groups])
+    for block, found in groupby(zip(blocks, groups, strict=True), lambda pair: pair[0]):
+        members = [row for _, row in found]
         nested = block != "" and any("." in row.name[len(block) + 1 :] for row in members)
         if nested:
             height = HEADER if rows else HEADER - 3  # the first header needs no air above it

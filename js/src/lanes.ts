@@ -1,0 +1,119 @@
+// The numbers of a row: those of a parameter, where they lie among all, or those of several as one.
+import type { Columns } from "./wire";
+import { Flag } from "./wire";
+
+/** Cell c of a row is at `offset + c * stride`. */
+export interface Lane {
+  max: Float32Array;
+  min: Float32Array;
+  flags: Uint8Array;
+  offset: number;
+  stride: number;
+}
+
+/** What several columns hold together in one row. */
+export interface Cell {
+  max: number;
+  min: number;
+  flags: number;
+}
+
+/** Of a row that the columns do not know yet. */
+const UNKNOWN: Lane = {
+  max: Float32Array.of(NaN),
+  min: Float32Array.of(NaN),
+  flags: Uint8Array.of(Flag.not_recorded),
+  offset: 0,
+  stride: 0,
+};
+
+export function laneOf({ max, min, flags, rows }: Columns, place: number): Lane {
+  return place < rows - 1 ? { max, min, flags, offset: place, stride: rows } : UNKNOWN;
+}
+
+/** The loss is the last row. */
+export function lossLane({ max, min, flags, rows }: Columns): Lane {
+  return rows ? { max, min, flags, offset: rows - 1, stride: rows } : UNKNOWN;
+}
+
+export function mergeCell({ max, min, flags, offset, stride }: Lane, first: number, last: number): Cell {
+  const cell: Cell = { max: NaN, min: NaN, flags: 0 };
+  for (let c = first, i = offset + first * stride; c <= last; c++, i += stride) {
+    if (max[i]! > cell.max || Number.isNaN(cell.max)) cell.max = max[i]!;
+    if (min[i]! < cell.min || Number.isNaN(cell.min)) cell.min = min[i]!;
+    cell.flags |= flags[i]!;
+  }
+  return cell;
+}
+
+/** Several parameters as one row: in each column the largest, the smallest, and every flag. */
+class Fold implements Lane {
+  readonly offset = 0;
+  readonly stride = 1;
+  max: Float32Array = new Float32Array(0);
+  min: Float32Array = new Float32Array(0);
+  flags: Uint8Array = new Uint8Array(0);
+  private done = 0;
+
+  constructor(private readonly members: readonly number[]) {}
+
+  /** Columns from this one on are new. */
+  forget(column: number): void {
+    this.done = Math.min(this.done, column);
+  }
+
+  update(columns: Columns): this {
+    if (this.max.length < columns.count) this.reserve(columns.start.length);
+    const { max, min, flags, members } = this;
+    const { rows } = columns;
+    const known = members.filter((place) => place < rows - 1);
+    for (let c = this.done; c < columns.count; c++) {
+      let high = NaN;
+      let low = NaN;
+      let union = known.length < members.length ? Flag.not_recorded : 0;
+      for (const place of known) {
+        const i = c * rows + place;
+        const h = columns.max[i]!;
+        const l = columns.min[i]!;
+        // A comparison with NaN is false: a finite one replaces it, and stays.
+        if (!(high >= h) && h === h) high = h;
+        if (!(low <= l) && l === l) low = l;
+        union |= columns.flags[i]!;
+      }
+      max[c] = high;
+      min[c] = low;
+      flags[c] = union;
+    }
+    this.done = columns.count;
+    return this;
+  }
+
+  private reserve(size: number): void {
+    const [max, min, flags] = [new Float32Array(size), new Float32Array(size), new Uint8Array(size)];
+    max.set(this.max.subarray(0, this.done));
+    min.set(this.min.subarray(0, this.done));
+    flags.set(this.flags.subarray(0, this.done));
+    Object.assign(this, { max, min, flags });
+  }
+}
+
+/** The lanes of some columns; folded ones are kept, so that a zoom or a new colour merges nothing again. */
+export class Lanes {
+  private folds = new Map<string, Fold>();
+  private of: Columns | null = null;
+
+  /** Columns from this one on are new or changed. */
+  forget(column: number): void {
+    for (const fold of this.folds.values()) fold.forget(column);
+  }
+
+  lane(columns: Columns, members: readonly number[]): Lane {
+    if (columns !== this.of) this.folds.clear();
+    this.of = columns;
+    if (members.length === 1) return laneOf(columns, members[0]!);
+    const key = members.join();
+    let fold = this.folds.get(key);
+    if (!fold) this.folds.set(key, (fold = new Fold(members)));
+    return fold.update(columns);
+  }
+}

@@ -1,0 +1,49 @@
+// Which modules are folded, as the user has it.
+import { depthFor, depthOf, foldedAt, opened } from "./folds";
+import type { Parameter } from "./store";
+
+/** More rows than this are not seen at once. */
+export const MANY_ROWS = 60;
+
+export class Modules {
+  folded: ReadonlySet<string> = new Set();
+  private names: readonly string[] = [];
+  private depth = Infinity;
+  private deepest = 0;
+  private touched = false;
+
+  /** Other parameters: a large model is folded as far as it takes, unless the user has said what to fold. */
+  read(parameters: readonly Parameter[]): void {
+    this.names = parameters.map((parameter) => parameter.name);
+    this.deepest = depthOf(this.names);
+    if (this.touched) return;
+    this.depth = depthFor(parameters, MANY_ROWS);
+    this.folded = foldedAt(this.names, this.depth);
+  }
+
+  fold(module: string): void {
+    this.touched = true;
+    this.folded = new Set([...this.folded, module]);
+  }
+
+  open(module: string): void {
+    this.touched = true;
+    this.folded = opened(this.names, this.folded, module);
+  }
+
+  get isDeepest(): boolean {
+    return !this.folded.size;
+  }
+
+  get isShallowest(): boolean {
+    return this.deepest === 0 || (this.depth <= 1 && this.folded.size > 0);
+  }
+
+  /** Open everything one level deeper, or fold it one level more. */
+  deeper(by: 1 | -1): void {
+    this.touched = true;
+    const from = this.folded.size ? Math.min(this.depth, this.deepest + 1) : this.deepest + 1;
+    this.depth = Math.max(1, Math.min(from + by, this.deepest + 1));
+    this.folded = foldedAt(this.names, this.depth);
+  }
+}
