@@ -92,6 +92,12 @@ export class Crosshair {
     this.refresh();
   }
 
+  /** The iteration that is looked at. */
+  get iteration(): number | null {
+    if (!this.shown || !this.scene) return null;
+    return iterationAt(this.scene.pixels, this.scene.columns, this.shown.pixel);
+  }
+
   clear(): void {
     this.at = null;
     clearTimeout(this.speak);

@@ -5,7 +5,9 @@
 import type { AnyModel } from "@anywidget/types";
 import type { Domain, Scale } from "./colour";
 import { domainOf, NORMS, pixelTable, RATIOS } from "./colour";
+import type { Extent } from "./extent";
 import { Overview } from "./overview";
+import { Recent } from "./recent";
 import type { Buffer, Columns, ColumnsMessage, Run } from "./wire";
 import { Flag, decodeColumns, decodeEpochs, decodeMetrics } from "./wire";
 
@@ -58,6 +60,7 @@ export class Store {
   readonly scale: Scale;
   table = pixelTable(new Uint8Array(0));
   overview = new Overview();
+  private readonly recent = new Recent();
   domain: Domain | null = null;
   private smallest = Infinity;
   private largest = 0;
@@ -144,6 +147,19 @@ export class Store {
     this.notify({ kind: "columns", from: message.fresh ? 0 : from });
   }
 
+  /** The finest columns that show these iterations, and at what level they were merged. */
+  columnsFor(extent: Extent): { columns: Columns; level: number } {
+    const { overview, recent } = this;
+    if (overview.level && extent.start >= recent.start) return { columns: recent.columns, level: 0 };
+    return { columns: overview, level: overview.level };
+  }
+
+  /** The iteration after the newest. */
+  get end(): number {
+    const { count, stop } = this.overview;
+    return count ? stop[count - 1]! : 0;
+  }
+
   /** The epoch (0-based) of an iteration. */
   epochOf(iteration: number): number {
     let lo = 0;
@@ -163,6 +179,7 @@ export class Store {
 
   private restart(): void {
     this.overview = new Overview();
+    this.recent.clear();
     this.domain = null;
     this.smallest = Infinity;
     this.largest = 0;
@@ -182,6 +199,7 @@ export class Store {
 
   private append(columns: Columns): number {
     const from = this.overview.append(columns);
+    this.recent.add(columns);
     if (columns.count) this.survey(columns);
     return from;
   }

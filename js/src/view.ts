@@ -12,12 +12,14 @@ import { LossPainter } from "./loss";
 import type { LossRange } from "./loss";
 import { Marks } from "./marks";
 import { firstDirtyPixel, mostIterations, placeColumns } from "./pixels";
-import { extentOf, wholeOf } from "./extent";
-import type { Zoom } from "./extent";
+import { extentOf, panned, wholeOf, zoomed } from "./extent";
+import type { Extent, Zoom } from "./extent";
+import { onDrag, zoomByWheel } from "./gestures";
 import { unitsOf } from "./folds";
 import { Labels } from "./labels";
 import { Lanes, lossLane } from "./lanes";
 import { MANY_ROWS, Modules } from "./modules";
+import { Rangebar } from "./rangebar";
 import type { Layout } from "./rows";
 import { firstBelow, layOut, PITCH } from "./rows";
 import type { Change, Store } from "./store";
@@ -31,10 +33,13 @@ const LOSS_HEIGHT = 54;
 const NARROW = 560;
 /** Rows out of sight are painted this far, so that scrolling shows them at once. */
 const OVERSCAN = 320;
+/** Iterations of a tail: as many as have some pixels each. */
+const TAIL_WIDTH = 4;
 
 export class View {
   private readonly head = new Head();
   private readonly axis = new Axis();
+  private readonly range: Rangebar;
   private readonly legend: Legend;
   private readonly toolbar: Toolbar;
   private readonly labels: Labels;
@@ -53,6 +58,9 @@ export class View {
   private readonly modules = new Modules();
   private readonly lanes = new Lanes();
   private zoom: Zoom = { kind: "whole" };
+  /** As last painted. */
+  extent: Extent = { start: 0, span: 1 };
+  whole: Extent = this.extent;
   private layout: Layout = { rows: [], headers: [], height: 0 };
   /** The rows [first, last) that are painted: those in view and some more. */
   private painted = { first: 0, last: 0 };
@@ -76,7 +84,13 @@ export class View {
     private readonly signal: AbortSignal,
   ) {
     this.legend = new Legend(store.quantity);
-    this.toolbar = new Toolbar({ deeper: (by) => this.fold(() => this.modules.deeper(by)) });
+    this.toolbar = new Toolbar({
+      deeper: (by) => this.fold(() => this.modules.deeper(by)),
+      zoom: (factor) => this.zoomBy(factor),
+      showAll: () => this.zoomTo({ kind: "whole" }),
+      showTail: () => this.showTail(),
+    });
+    this.range = new Rangebar(this, signal);
     this.labels = new Labels((module, isOpen) => this.fold(() => (isOpen ? this.modules.fold(module) : this.modules.open(module))));
     const lossLane = element("div", "gv-loss-lane", {}, this.lossCanvas);
     const plot = element("div", "gv-plot", {}, this.heatCanvas, this.empty);
@@ -87,14 +101,14 @@ export class View {
         tabindex: "0",
         role: "application",
         "aria-roledescription": "heatmap",
-        "aria-label": `${store.quantity.title}: arrow keys move over the cells, Space folds and opens modules, Escape leaves`,
+        "aria-label": `${store.quantity.title}: arrow keys move over the cells, Space folds and opens modules, plus and minus zoom, Escape leaves`,
       },
       this.labels.element,
       plot,
     );
     const scroll = element("div", "gv-scroll", {}, region);
     const lossLabel = element("div", "gv-loss-label", {}, this.lossMax, element("span", "", {}, "loss ", this.lossValue), this.lossMin);
-    const lanes = element("div", "gv-lanes", {}, lossLabel, lossLane, scroll, this.axis.element);
+    const lanes = element("div", "gv-lanes", {}, lossLabel, lossLane, scroll, this.axis.element, this.range.element);
     const root = element("div", "gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...this.head.parts, this.toolbar.element, lanes, this.legend.element, this.probe);
     lossLabel.hidden = lossLane.hidden = store.quantity.runs !== null; // two runs have two losses
     this.places = { root, lanes, scroll, region, plot, lossLane };
@@ -121,6 +135,7 @@ export class View {
     seen.observe(root);
     watchTheme(() => this.refresh("theme"), signal);
     this.watchResolution();
+    this.watchZoom();
     scroll.addEventListener("scroll", () => this.onScroll(), { signal, passive: true });
     signal.addEventListener("abort", () => {
       unsubscribe();
@@ -129,6 +144,52 @@ export class View {
       cancelAnimationFrame(this.frame);
       root.remove();
     });
+  }
+
+  private watchZoom(): void {
+    const { signal, axis } = this;
+    const { lanes, plot, lossLane, region } = this.places;
+    zoomByWheel(lanes, plot, this, signal);
+    const pan = (from: PointerEvent): ((event: PointerEvent) => void) => {
+      const { extent, whole } = this;
+      return (event) => this.zoomTo(panned(extent, ((from.clientX - event.clientX) / axis.element.clientWidth) * extent.span, whole));
+    };
+    onDrag(axis.element, pan, signal);
+    for (const target of [plot, lossLane, axis.element]) target.addEventListener("dblclick", () => this.zoomTo({ kind: "whole" }), { signal });
+    region.addEventListener("keydown", (event) => this.onZoomKey(event), { signal });
+  }
+
+  private onZoomKey(event: KeyboardEvent): void {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const acts: Record<string, () => void> = {
+      "+": () => this.zoomBy(1 / 2),
+      "=": () => this.zoomBy(1 / 2),
+      "-": () => this.zoomBy(2),
+      0: () => this.zoomTo({ kind: "whole" }),
+      t: () => this.showTail(),
+    };
+    const act = acts[event.key];
+    if (!act) return;
+    act();
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  zoomTo(zoom: Zoom): void {
+    this.zoom = zoom;
+    this.schedule();
+  }
+
+  /** About what is looked at, or else the newest iteration in view, where something is. */
+  private zoomBy(factor: number): void {
+    const { extent, whole } = this;
+    const newest = Math.min(this.store.end, extent.start + extent.span);
+    const about = this.crosshair.iteration ?? (this.zoom.kind === "part" ? extent.start + extent.span / 2 : newest);
+    this.zoomTo(zoomed(extent, factor, about, whole));
+  }
+
+  private showTail(): void {
+    this.zoomTo({ kind: "tail", span: Math.max(32, Math.floor(this.width / this.dpr / TAIL_WIDTH)) });
   }
 
   /** A media query matches one resolution: after each change there is a new one to watch. */
@@ -214,7 +275,7 @@ export class View {
     // As when all is open: folding a module moves nothing sideways.
     root.style.setProperty("--gv-label", `${this.labels.width(layOut(unitsOf(this.store.parameters, new Set())), root.clientWidth)}px`);
     root.style.setProperty("--gv-scrollbar", `${scroll.offsetWidth - scroll.clientWidth}px`);
-    this.toolbar.update({ deeper: !this.modules.isDeepest, shallower: !this.modules.isShallowest });
+    this.toolbar.updateRows({ deeper: !this.modules.isDeepest, shallower: !this.modules.isShallowest });
 
     this.dpr = devicePixelRatio || 1;
     this.width = Math.max(1, Math.floor(plot.clientWidth * this.dpr));
@@ -266,44 +327,49 @@ export class View {
 
   private paintData(theme: Theme, marks: Marks): void {
     const { store, stale, dpr } = this;
-    const { overview, run, domain, scale, table } = store;
-    const newest = overview.count ? overview.stop[overview.count - 1]! : 0;
-    const extent = extentOf(this.zoom, newest, wholeOf(newest, run.iterations));
-    const { start, span } = extent;
-    const pixels = placeColumns(overview, extent, this.width);
-    const paintedFor = [start, span, domain?.lo, domain?.hi].join();
-    if (paintedFor !== this.paintedFor) stale.all = true;
-    const dirty = stale.all ? 0 : firstDirtyPixel(overview, this.from, extent, this.width);
+    const { run, domain, scale, table } = store;
+    this.whole = wholeOf(store.end, run.iterations);
+    const extent = (this.extent = extentOf(this.zoom, store.end, this.whole));
+    const { columns, level } = store.columnsFor(extent);
+    const pixels = placeColumns(columns, extent, this.width);
+    const isWhole = columns === store.overview;
+    const paintedFor = [extent.start, extent.span, isWhole, domain?.lo, domain?.hi].join();
+    // What is not the whole are other columns every time.
+    if (paintedFor !== this.paintedFor || !isWhole) stale.all = true;
+    const dirty = stale.all ? 0 : firstDirtyPixel(columns, this.from, extent, this.width);
     const rows = this.layout.rows.slice(this.painted.first, this.painted.last);
-    const lanes = rows.map((row) => this.lanes.lane(overview, row.members));
+    const lanes = rows.map((row) => this.lanes.lane(columns, row.members));
     const touched = this.heat.paint({ lanes, pixels, bands: this.bands, domain, scale, table, marks }, dirty);
     this.paintedFor = paintedFor;
-    this.from = overview.count;
+    this.from = store.overview.count;
     stale.all = false;
 
-    const loss = lossLane(overview);
+    const loss = lossLane(columns);
+    const hasRows = store.overview.count > 0;
     this.updateLoss(this.loss.paint(loss, pixels, theme, marks, dpr));
-    this.axis.element.style.visibility = overview.count ? "" : "hidden";
+    this.axis.element.style.visibility = hasRows ? "" : "hidden";
     this.axis.update(store.epochs, store.firstEpoch, extent, this.width / dpr, (text) => this.labels.measure(text, "axis"));
-    this.legend.update(domain, store.seen, noteText(overview.count ? overview.level : 0, mostIterations(pixels, overview), scale.which));
-    this.empty.hidden = overview.count > 0;
+    this.range.update(extent, this.whole);
+    this.toolbar.updateZoom(this.zoom.kind, extent, this.whole);
+    this.legend.update(domain, store.seen, noteText(level, mostIterations(pixels, columns), scale.which));
+    this.empty.hidden = hasRows;
     this.heatCanvas.setAttribute("aria-label", summary(store));
     Object.assign(this.heatCanvas.dataset, {
-      iterations: newest,
-      start,
-      span,
+      iterations: store.end,
+      start: extent.start,
+      span: extent.span,
       lo: domain?.lo ?? "",
       hi: domain?.hi ?? "",
       seq: store.newest,
-      level: overview.level,
+      level,
       // The first device pixel that this painting touched.
       from: touched,
     });
     this.crosshair.update({
       store,
       layout: this.layout,
-      columns: overview,
-      laneOf: (row) => this.lanes.lane(overview, row.members),
+      columns,
+      laneOf: (row) => this.lanes.lane(columns, row.members),
       lossLane: loss,
       pixels,
       dpr,

@@ -115,3 +115,15 @@ test("messages of another kind are not ours", () => {
   assert.equal(store.newest, 0);
   assert.throws(() => store.receive({ kind: "columns", seq: 1, fresh: false, run }, []), /0 buffers instead of 3/);
 });
+
+test("a tail of a long run is seen as it came", () => {
+  const { store, receive } = open();
+  for (let seq = 0; seq < 50; seq++) {
+    receive(seq + 1, singles(Array.from({ length: 100 }, (_, i) => [100 * seq + i, 1]), 100 * seq), 2);
+  }
+  assert.equal(store.end, 5000);
+  assert.equal(store.columnsFor({ start: 0, span: 5000 }).level, 1);
+  const { columns, level } = store.columnsFor({ start: 4800, span: 200 });
+  assert.equal(level, 0);
+  assert.equal(columns.stop[columns.count - 1], 5000);
+});

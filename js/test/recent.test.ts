@@ -1,0 +1,26 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Recent } from "../src/recent";
+import { decodeColumns, Flag } from "../src/wire";
+import { encode, singles } from "./encode";
+
+const decoded = (values: number[][], first: number) => decodeColumns(encode(singles(values, first), values[0]!.length));
+
+test("the newest columns stay as they came, and old ones go", () => {
+  const recent = new Recent();
+  assert.equal(recent.start, Infinity);
+  for (let first = 0; first < 5000; first += 100) recent.add(decoded(Array.from({ length: 100 }, (_, i) => [first + i, 0]), first));
+  const { columns } = recent;
+  assert.equal(columns.stop.at(-1), 5000);
+  assert.ok(columns.count >= 1024 && columns.count < 1200);
+  assert.equal(recent.start, columns.start[0]);
+  assert.ok(columns.start.every((start, c) => columns.max[c * 2] === start));
+});
+
+test("parameters that came later were not recorded before", () => {
+  const recent = new Recent();
+  recent.add(decoded([[1, 9]], 0));
+  recent.add(decoded([[1, 2, 9]], 1));
+  assert.deepEqual([...recent.columns.flags], [0, Flag.not_recorded, 0, 0, 0, 0]);
+  assert.deepEqual([...recent.columns.max], [1, NaN, 9, 1, 2, 9]);
+});
