@@ -38,7 +38,7 @@ def test_every_arrow_points_the_right_way() -> None:
         ("grad/statistics.py", "from gradviz import step", "gradviz.grad.statistics -> gradviz.step"),
         ("step/train_step.py", "import gradviz.history", "gradviz.step.train_step -> gradviz.history"),
         ("step/losses.py", "import pandas", "gradviz.step.losses -> pandas"),
-        ("recorder.py", "from gradviz import loop", "gradviz.recorder -> gradviz.loop"),
+        ("recorder/recorder.py", "from gradviz import loop", "gradviz.recorder.recorder -> gradviz.loop"),
         ("errors.py", "import gradviz.grad", "gradviz.errors -> gradviz.grad"),
     ],
 )

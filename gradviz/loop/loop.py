@@ -24,7 +24,7 @@ from gradviz.loop.metrics.measured import Measured
 from gradviz.loop.metrics.metric import Metric
 from gradviz.loop.stretch import Stretch
 from gradviz.loop.training import Training
-from gradviz.recorder import Record
+from gradviz.recorder.of_step import StepRecorder
 from gradviz.step.step_state import StepState
 from gradviz.step.train_step import TrainStep
 
@@ -35,10 +35,8 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
     def __init__(
         self,
         step: TrainStep,
-        history: History,
+        recorder: StepRecorder,
         *,
-        record: Record = "all",
-        histograms_every: int | None = 100,
         if_exists: IfExists = "error",
         on_error: OnError = "raise",
         log: int = 50,
@@ -46,7 +44,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         self._step = step
         self._if_exists = if_exists
         self._log = whole("log", log)
-        self._training = Training(step, history, record=record, histograms_every=histograms_every, on_error=on_error)
+        self._training = Training(step, recorder, on_error=on_error)
         self._training.handlers.loop = weakref.ref(self)
         self._apart: Apart | None = None
 
@@ -59,6 +57,16 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
     def history(self) -> History:
         """Gradients and metrics of every iteration so far."""
         return self._training.history
+
+    @property
+    def overhead(self) -> float:
+        """What recording costs now, as a share of the iteration without it; NaN before it is known, or with
+        ``record=None``.
+
+        Measured as it runs: the seconds spent on gradients and rows, those of a display included. An iteration weighs
+        less the longer it is past; after 200 it weighs 1/e.
+        """
+        return self._training.recorder.pace.overhead
 
     @property
     def _metrics(self) -> dict[str, Metric]:

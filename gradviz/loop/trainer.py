@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
-from gradviz.errors import names_nearest_keyword, whole
+from gradviz.errors import names_nearest_keyword
 from gradviz.history.history import History
 from gradviz.history.run.keeper import IfExists
 from gradviz.loop.events import OnError
 from gradviz.loop.loop import Loop
 from gradviz.loop.turns import check_not_trained
-from gradviz.recorder import Record
+from gradviz.recorder.of_step import StepRecorder
+from gradviz.recorder.settings import Record, Settings
 from gradviz.step.objective import Objective
 from gradviz.step.policy import Policy
 from gradviz.step.train_step import train_step
@@ -34,7 +36,10 @@ def trainer(
     strict: bool = True,
     seed: int | None = None,
     record: Record = "all",
+    stages: Iterable[str] = ("backward", "clipped"),
+    every: int = 1,
     histograms_every: int | None = 100,
+    budget: float | None = None,
     save_to: str | os.PathLike[str] | None = None,
     if_exists: IfExists = "error",
     flush_interval_s: float = 2.0,
@@ -53,9 +58,20 @@ def trainer(
         What each iteration's row holds of every gradient: all statistics; the norm and the counts of NaN and infinite
         entries, for less time; or nothing, for almost none. The loss, the metrics and the events are there anyway, and
         what was not recorded is missing, with the state ``"not_recorded"`` where there is no number at all.
+    stages : list of str
+        When gradients are measured: ``"backward"``, as the backward pass gave them, accumulated and unscaled; and where
+        asked for, ``"clipped"``, as the optimizer gets them, if `clip` made a difference; ``"update"``, how far the
+        optimizer moved each parameter, with the parameter itself before it as the stage ``"weight"``: a copy of all
+        parameters is held during the step then. ``history.update_ratios`` divides the two.
+    every : int
+        Of so many iterations one is recorded, the first of them first; the others have their loss and metrics, and
+        ``"not_recorded"`` as the state of each gradient.
     histograms_every : int, optional
         Iterations from one histogram of every gradient to the next, in ``history.histograms``; None for no histograms.
         ``record="norms"`` has none either.
+    budget : float, optional
+        What recording may cost at most, as a share of the iteration without it: 0.05 for 5 %. Iterations are left out,
+        as `every` does, to stay under it; `Loop.overhead` tells what it costs.
     save_to : path or address, optional
         The folder in which the history is kept, while it is recorded and for good: ``"runs/a"``, or an fsspec address
         such as ``"s3://bucket/runs/a"``. ``gv.History.open`` reads it, and any reader of Parquet. It may be the folder
@@ -107,10 +123,7 @@ def trainer(
     >>> loop.history.gradients[["state", "norm", "mean", "nan"]].to_dict("records")
     [{'state': 'ok', 'norm': 0.5, 'mean': nan, 'nan': 0}]
     """
-    if record not in ("all", "norms", None):
-        raise ValueError(f'record is "all", "norms" or None; got {record!r}.')
-    if histograms_every is not None:
-        histograms_every = whole("histograms_every", histograms_every, least=1)
+    settings = Settings(record, stages, every, budget, histograms_every)
     if on_error not in ("raise", "warn"):
         raise ValueError(f'on_error is "raise" or "warn"; got {on_error!r}.')
     history = History(
@@ -131,6 +144,4 @@ def trainer(
         strict=strict,
         seed=seed,
     )
-    return Loop(
-        step, history, record=record, histograms_every=histograms_every, if_exists=if_exists, on_error=on_error, log=log
-    )
+    return Loop(step, StepRecorder(step, history, settings), if_exists=if_exists, on_error=on_error, log=log)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from gradviz.history.history import History
 from gradviz.loop.course import Course, Resumption
 from gradviz.loop.data import Epochs, length
 from gradviz.loop.events import Control, Handlers, OnError, State, Warner
@@ -22,7 +21,7 @@ from gradviz.loop.metrics.function_metric import LossMetric
 from gradviz.loop.metrics.metric import Metric, floats, results, shown
 from gradviz.loop.names import check_watched
 from gradviz.loop.validation import Validation
-from gradviz.recorder import Record, Recorder
+from gradviz.recorder.of_step import StepRecorder
 from gradviz.step.step_state import StepState
 from gradviz.step.train_step import TrainStep
 
@@ -35,16 +34,14 @@ class Training:
     def __init__(
         self,
         step: TrainStep,
-        history: History,
+        recorder: StepRecorder,
         *,
-        record: Record = "all",
-        histograms_every: int | None = 100,
         on_error: OnError = "raise",
     ) -> None:
         self.step = step
         self.state = State()
-        self.history = history
-        self.recorder = Recorder(step, self.history, record, histograms_every=histograms_every)
+        self.history = recorder.history
+        self.recorder = recorder
         self._on_error = on_error
         self._warner = Warner()
         self.handlers = Handlers(on_error, self._warner)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +45,18 @@ from gradviz.step.surrogate import needs_closure, template
 from gradviz.step.tensors import detached, drop_gradients, zeros
 from gradviz.step.untouched import untouched
 
-Observer = Callable[[str, Grad[Any]], None]
-"""Called with the stage ("backward") and the gradients, between backward and the optimizer."""
+
+class Observer(Protocol):
+    """Who watches a step from within."""
+
+    def see(self, stage: str, gradients: Grad[Any]) -> None:
+        """Is shown the gradients as they come ("backward"), and as the optimizer gets them where it differs."""
+
+    def before_step(self) -> None:
+        """The optimizer is about to move the parameters."""
+
+    def after_step(self) -> None:
+        """It has."""
 
 
 class Report(NamedTuple):
@@ -99,7 +109,7 @@ class TrainStep:
         self.accumulate = whole("accumulate", accumulate, least=1)
         self.owns_optimizer = not isinstance(optimizer, torch.optim.Optimizer)
         self.keep_gradients = _flag("keep_gradients", keep_gradients)
-        self.observe: Observer | None = None
+        self.observer: Observer | None = None
         self.report = Report()
         self._closure_calls = 0
         self._clip = as_clip(clip)
@@ -282,11 +292,13 @@ class TrainStep:
         with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode():
             tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
         self.masters.refresh()  # a forward pass may write into parameters, to hold their norm say
-        self._show(tried)
+        self._show("backward", tried.gradient)
         if tried.is_finite:
             self._hand_over(tried)
+            self._before_step()
             take_step(self.optimizer)
             self.masters.hand_down()
+            self._after_step()
         else:
             drop_gradients(found.parameters)
         return tried
@@ -303,13 +315,15 @@ class TrainStep:
             self.masters.hand_down()
             with torch.enable_grad(), self._in_training_mode():
                 tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
-            self._hand_over(tried)
+            if not first:
+                self._show("backward", tried.gradient)
+            self._hand_over(tried, is_shown=not first)
             if not first:
                 first.append(tried)
-                self._show(tried)
                 unmoved.extend((p, p.detach().clone()) for p in held if p.grad is None)
             return tried.loss
 
+        self._before_step()
         self.optimizer.step(closure)  # type: ignore[arg-type]
         if not first:
             raise OptimizerError(f"{type(self.optimizer).__name__}.step(closure) never called its closure.")
@@ -317,18 +331,29 @@ class TrainStep:
         with torch.no_grad():
             for p, value in unmoved:  # directions of earlier steps would move what is frozen or unused now
                 p.copy_(value)
+        self._after_step()
         return first[0]
 
-    def _show(self, tried: Evaluation) -> None:
-        if self.observe is not None:
-            self.observe("backward", tried.gradient)
+    def _show(self, stage: str, gradients: Grad[Any]) -> None:
+        if self.observer is not None:
+            self.observer.see(stage, gradients)
 
-    def _hand_over(self, tried: Evaluation) -> None:
+    def _before_step(self) -> None:
+        if self.observer is not None:
+            self.observer.before_step()
+
+    def _after_step(self) -> None:
+        if self.observer is not None:
+            self.observer.after_step()
+
+    def _hand_over(self, tried: Evaluation, *, is_shown: bool = True) -> None:
         """Give the optimizer its gradients: clipped, and None where no path led to a parameter."""
         handed = tried.taken
         if self._clip is not None:
             clipped = self._clip(tried.gradient)
             handed = list(clipped.given.values())
+            if is_shown and clipped is not tried.gradient:
+                self._show("clipped", clipped)
         if self.keep_gradients and rewrites_gradients(self.optimizer):
             handed = [
                 given.clone() if given is not None and given is kept else given

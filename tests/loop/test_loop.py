@@ -281,12 +281,10 @@ def test_a_layer_added_between_runs_gets_a_row_of_its_own():
 
 
 def test_our_own_failure_warns_once_and_leaves_a_row_that_says_so(monkeypatch):
-    import gradviz.recorder
-
     def broken(tensors, only_norms):
         raise RuntimeError("no statistics today")
 
-    monkeypatch.setattr(gradviz.recorder, "Statistics", broken)
+    monkeypatch.setattr("gradviz.recorder.plan.Statistics", broken)
     loop = small_loop()
     with pytest.warns(RecordingWarning, match="no statistics today") as said:
         loop.run(batches(1, 2, 3))
@@ -322,13 +320,14 @@ def test_kept_gradients_reach_a_metric_and_a_handler_at_every_iteration():
 def test_kept_gradients_at_the_end_of_an_iteration_are_those_of_backward_whatever_is_validated():
     model, backward, kept, norms = net(), [], [], []
     loop = gv.trainer(model, "cross_entropy", "adam", keep_gradients=True).metric(gv.norm, fields=["gradients"])
-    observe = loop._training.step.observe
+    observer = loop._training.step.observer
+    see = observer.see
 
     def note(stage, gradients):
         backward.append({name: gradient.clone() for name, gradient in gradients.items()})
-        observe(stage, gradients)
+        see(stage, gradients)
 
-    loop._training.step.observe = note
+    observer.see = note
     loop.validate(loader(shuffle=False), event="iteration_completed")
     loop.handle_event("iteration_completed", lambda state: kept.append(state.step_state["gradients"]))
     loop.handle_event("iteration_completed", lambda state: norms.append(gv.norm(kept[-1]).item()))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from gradviz.grad.algebra import Grad
 
 X = torch.tensor([[1.0, -1.0, 2.0], [0.5, 0.0, -1.0]])
 Y = torch.tensor([[1.0], [-1.0]])
@@ -38,3 +42,16 @@ def one_weight(value: float, dtype: torch.dtype = torch.float32) -> tuple[nn.Lin
     model = nn.Linear(1, 1, bias=False, dtype=dtype)
     nn.init.constant_(model.weight, value)
     return model, (torch.tensor([[1.0], [2.0]], dtype=dtype), torch.zeros(2, 1, dtype=dtype))
+
+
+class Seen:
+    """An observer of a step that hands on the gradients it is shown."""
+
+    def __init__(self, see: Callable[[str, Grad[Any]], Any]) -> None:
+        self.see = see
+
+    def before_step(self) -> None:
+        pass
+
+    def after_step(self) -> None:
+        pass

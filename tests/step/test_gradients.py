@@ -22,6 +22,7 @@ from gradviz.grad.statistics import statistics
 from gradviz.step.gradients import gradients_kept
 from gradviz.step.policy import Policy
 from gradviz.step.train_step import train_step
+from tests.step.nets import Seen
 
 OPTIONS = {"lr": 0.05, "momentum": 0.9}
 
@@ -185,7 +186,7 @@ def test_a_fully_sharded_model_trains_as_its_plain_self(one_process):
         step = train_step(ours, "cross_entropy", "sgd", loss_scale="dynamic", keep_gradients=True)
         state = step.init(data)
         optimizer, measured = torch.optim.SGD(theirs.parameters()), []
-        step.observe = lambda stage, gradient: measured.append(statistics(list(gradient.values())))
+        step.observer = Seen(lambda stage, gradient: measured.append(statistics(list(gradient.values()))))
         for _ in range(2):
             state = step(data, state)
             optimizer.zero_grad()

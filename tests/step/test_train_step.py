@@ -29,7 +29,7 @@ from gradviz.errors import (
     UnknownKeywordError,
 )
 from gradviz.step.train_step import train_step
-from tests.step.nets import one_weight
+from tests.step.nets import Seen, one_weight
 
 
 def net() -> nn.Module:
@@ -595,7 +595,7 @@ def test_lbfgs_steps_are_plain_torch_s_and_count_once():
     state = step.init((x, y))
     assert len(calls) == 1  # one evaluation in init
     optimizer, shown = torch.optim.LBFGS(theirs.parameters(), lr=0.5, max_iter=4), []
-    step.observe = lambda stage, gradient: shown.append(gradient.norm())
+    step.observer = Seen(lambda stage, gradient: shown.append(gradient.norm()))
     for _ in range(3):
 
         def closure() -> torch.Tensor:

@@ -21,7 +21,9 @@ from gradviz.history import overview
 from gradviz.history.history import History
 from gradviz.loop.loop import Loop
 from gradviz.loop.trainer import trainer
-from gradviz.recorder import Record, Recorder, describe
+from gradviz.recorder.dtypes import describe
+from gradviz.recorder.of_step import StepRecorder as Recorder
+from gradviz.recorder.settings import Record, Settings
 from gradviz.step.policy import Policy
 from gradviz.step.train_step import train_step
 
@@ -51,7 +53,7 @@ def test_a_row_without_gradients_says_so():
 
 
 def test_a_history_that_cannot_be_written_warns_once(monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError("disk full")
 
     step, history = train_step(nn.Linear(3, 1), "huber", "sgd"), History()
@@ -183,8 +185,8 @@ def test_norms_alone_tell_nan_and_infinity_apart():
 def test_without_recording_the_step_is_not_watched_and_the_rest_of_the_row_is_there():
     model = half_frozen()
     step, history = train_step(model, "mean_squared_error", "sgd", loss_scale="dynamic"), History()
-    recorder = Recorder(step, history, None)
-    assert step.observe is None
+    recorder = Recorder(step, history, Settings(None))
+    assert step.observer is None
     state = step.init(BATCH)
     for iteration, value in enumerate([1.0, math.inf, 1.0]):
         model[1].bias.requires_grad_(iteration != 1)
@@ -330,7 +332,7 @@ def test_dtypes_are_told_once_with_those_of_the_optimizer_s_moments():
 
 def test_dtypes_of_16_bit_parameters_and_of_the_moments_of_their_copies_differ():
     step, history = train_step(nn.Linear(3, 1), "huber", "adam", policy=Policy(params=torch.bfloat16)), History()
-    recorder, batch = Recorder(step, history, "norms"), tuple(tensor.bfloat16() for tensor in BATCH)
+    recorder, batch = Recorder(step, history, Settings("norms")), tuple(tensor.bfloat16() for tensor in BATCH)
     step(batch, step.init(batch))
     recorder.commit(0, 0, {})
     assert {of: dtype for _, of, dtype in dtypes_of(history, "weight")} == {
@@ -374,7 +376,7 @@ def test_what_is_unfrozen_on_the_way_tells_its_gradient_s_and_its_moments_dtypes
 
 def test_after_a_resume_histograms_are_taken_again_and_dtypes_told_only_where_they_no_longer_hold():
     step, history = train_step(two_layers(), "mean_squared_error", "adam"), History()
-    recorder, state = Recorder(step, history, histograms_every=2), step.init(BATCH)
+    recorder, state = Recorder(step, history, Settings(histograms_every=2)), step.init(BATCH)
     for iteration in (0, 1, 2):
         state = step(BATCH, state)
         recorder.commit(iteration, 0, {})
@@ -420,10 +422,10 @@ def test_an_optimizer_that_keeps_something_else_tells_no_moments():
 
 
 def test_histograms_that_cannot_be_taken_or_written_leave_the_row(monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError("disk full")
 
-    for broken in ("gradviz.recorder.histograms", "gradviz.history.history.History.add_rows"):
+    for broken in ("gradviz.recorder.recorder.histograms", "gradviz.history.history.History.add_rows"):
         step, history = train_step(two_layers(), "mean_squared_error", "adam"), History()
         recorder = Recorder(step, history)
         state = step.init(BATCH)
@@ -470,14 +472,15 @@ class Asked(TorchFunctionMode):
 def test_a_record_of_a_thousand_parameters_asks_for_no_value_of_any_tensor(record):
     layers = [nn.Linear(2, 2) for _ in range(499)]
     step, history = train_step(nn.Sequential(nn.Linear(3, 2), *layers), "huber", "sgd"), History()
-    recorder, given = Recorder(step, history, record), []
-    step.observe = lambda stage, gradients: given.append(gradients)
+    recorder, given = Recorder(step, history, Settings(record)), []
+    see = recorder.see
+    recorder.see = lambda stage, gradients: given.append(gradients)
     batch = torch.ones(2, 3), torch.zeros(2, 2)
     state = step.init(batch)
     for iteration in range(3):
         state = step(batch, state)
         with Transfers() as transfers, Asked() as asked:
-            recorder.observe("backward", given.pop())
+            see("backward", given.pop())
             recorder.commit(iteration, 0, {"loss": 1.0})
         assert (transfers.count, asked.count) == (0, 0)
     assert len(history.parameters) == 1000

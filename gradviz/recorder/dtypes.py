@@ -1,0 +1,77 @@
+"""Which dtypes parameters, gradients and moments have, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from gradviz.history.history import History
+from gradviz.history.schema import Parameter
+from gradviz.recorder.subject import Gradients, Subject
+
+Key = tuple[str, str]
+"""The name of a parameter, and of what: "parameter", "gradient", or one of the optimizer's moments."""
+
+
+class Dtypes:
+    """Writes a row for each dtype that is not what the history says."""
+
+    def __init__(self, subject: Subject, history: History, warn: Callable[[Exception, str], None]) -> None:
+        self._subject = subject
+        self._history = history
+        self._warn = warn
+        self._known: dict[Key, str] | None = None
+        self._looked_at: dict[object, int] = {}
+
+    def write(self, iteration: int, gradients: Gradients) -> None:
+        """Look, where something may be new: other parameters are trained, or there are more moments."""
+        n_with_moments = self._subject.n_with_moments()
+        if self._looked_at.get(id(gradients.kind)) == n_with_moments:
+            return
+        self._looked_at[id(gradients.kind)] = n_with_moments
+        if self._known is None:
+            table = self._history.dtypes
+            self._known = dict(zip(zip(table["parameter"], table["of"], strict=True), table["dtype"], strict=True))
+        changed = {key: dtype for key, dtype in self._now(gradients).items() if self._known.get(key) != dtype}
+        if changed:
+            columns = {"parameter": [name for name, _ in changed], "of": [of for _, of in changed]}
+            columns["dtype"] = list(changed.values())
+            self._history.add_rows("dtypes", {"iteration": np.full(len(changed), iteration), **columns})
+            self._known |= changed
+
+    def _now(self, gradients: Gradients) -> dict[Key, str]:
+        parameters = self._subject.parameters()
+        now = {(name, "parameter"): in_words(p) for name, p in parameters.items()}
+        now |= {(name, "gradient"): in_words(gradient) for name, gradient in gradients.reached.items()}
+        try:
+            now |= self._of_moments(parameters)
+        except Exception as error:  # an optimizer of the user's own may keep anything
+            self._warn(error, "The dtypes of the optimizer's state")
+        return now
+
+    def _of_moments(self, parameters: Mapping[str, Tensor]) -> dict[Key, str]:
+        return {
+            (name, of): in_words(value)
+            for name, kept in self._subject.moments().items()
+            if isinstance(kept, Mapping) and name in parameters
+            for of, value in kept.items()
+            if _is_moment(of, value, parameters[name])
+        }
+
+
+def _is_moment(of: str, value: Any, p: Tensor) -> bool:
+    """Whether an optimizer keeps it in the shape of the parameter, as torch calls it: "exp_avg", say."""
+    return isinstance(value, Tensor) and value.shape == p.shape and of != "step"
+
+
+def describe(name: str, tensor: Tensor) -> Parameter:
+    """A parameter as the history knows it."""
+    return Parameter(name=name, shape=tuple(tensor.shape), dtype=in_words(tensor))
+
+
+def in_words(tensor: Tensor) -> str:
+    """Its dtype, as text."""
+    return str(tensor.dtype).removeprefix("torch.")

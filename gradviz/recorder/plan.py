@@ -1,0 +1,59 @@
+"""What of a row stays the same for as long as the same parameters are trained: all but the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradviz.grad.statistics import STATISTICS, Statistics
+from gradviz.history.history import Row
+from gradviz.history.schema import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, UNUSED, Parameter
+from gradviz.recorder.subject import Gradients, Subject
+
+
+class Plan:
+    """Where the numbers of some gradients go in a row, and the state of every parameter in it."""
+
+    def __init__(
+        self, subject: Subject, gradients: Gradients, described: Sequence[Parameter], *, only_norms: bool
+    ) -> None:
+        self._subject = subject
+        self._described = described
+        self._kind, self._unused = gradients.kind, gradients.unused
+        row = {parameter["name"]: place for place, parameter in enumerate(described)}
+        reached = gradients.reached
+        self._reached = list(reached)
+        self._rows = [row[name] for name in reached]
+        self._is_whole = self._rows == list(range(len(row)))
+        self._statistics = Statistics(list(reached.values()), only_norms=only_norms)
+        self._table = np.full((len(STATISTICS), len(row)), np.nan).T
+        self._states = np.full(len(row), NOT_RECORDED, np.uint8)
+        frozen = [name for name, p in subject.parameters().items() if not p.requires_grad]
+        self._states[[row[name] for name in frozen]] = FROZEN
+        self._states[[row[name] for name in self._unused]] = UNUSED
+        self._moved = [(name, row[name]) for name in reached if name not in gradients.unused]
+        self._optimized: Set[str] | None = None
+
+    def fits(self, gradients: Gradients, described: Sequence[Parameter]) -> bool:
+        """Whether it holds for these gradients too."""
+        is_same = gradients.kind is self._kind and described is self._described
+        return is_same and gradients.unused == self._unused and len(gradients.reached) == len(self._reached)
+
+    def row(self, gradients: Gradients) -> Row:
+        """The numbers, [parameters, statistics], and the states; the next call writes into the same arrays."""
+        optimized = self._subject.optimized()
+        if optimized is not self._optimized:
+            self._optimized = optimized
+            self._states[[place for _, place in self._moved]] = [
+                OK if name in optimized else NOT_OPTIMIZED for name, _ in self._moved
+            ]
+        return self._numbers(gradients), self._states
+
+    def _numbers(self, gradients: Gradients) -> NDArray[np.float64]:
+        measured = self._statistics([gradient for gradient in gradients.given.values() if gradient is not None])
+        if self._is_whole:
+            return measured
+        self._table[self._rows] = measured
+        return self._table

@@ -1,0 +1,261 @@
+"""The one bridge from tensors to the history: the gradients of an iteration -> a row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradviz.errors import RecordingWarning, warn
+from gradviz.grad.histograms import HIGH, LOW, Counts, histograms
+from gradviz.grad.statistics import STATISTICS
+from gradviz.history.history import History, Row
+from gradviz.history.schema import Parameter
+from gradviz.recorder.dtypes import Dtypes, describe
+from gradviz.recorder.plan import Plan
+from gradviz.recorder.settings import Settings
+from gradviz.recorder.subject import Gradients, Subject
+
+N_SCALING = 4
+"""Statistics that are multiplied as the entries are: norm, mean, std and max_abs come first."""
+
+
+@dataclass
+class Draft:
+    """What was measured of an iteration that is not over."""
+
+    rows: dict[str, Row] = field(default_factory=dict)
+    histograms: list[Histograms] = field(default_factory=list)
+    gradients: Gradients | None = None
+    """Those of the backward pass; whose entries may be others by now."""
+    before: dict[str, Tensor] = field(default_factory=dict)
+    """Parameters before the step, where its update is recorded."""
+    is_scaled: bool = False
+    """Whether there was a loss scale in the gradients, whose last digits it may have changed."""
+
+    def divide(self, stage: str, by: float) -> None:
+        """Take a loss scale out of what was measured."""
+        if stage in self.rows and by != 1:
+            self.rows[stage][0][:, :N_SCALING] /= by
+            self.is_scaled = True
+
+    def is_unclipped(self) -> bool:
+        """Whether the optimizer gets what the backward pass gave."""
+        if "backward" not in self.rows:
+            return False
+        backward, clipped = self.rows["backward"][0], self.rows["clipped"][0]
+        return np.allclose(backward, clipped, rtol=1e-6 if self.is_scaled else 0.0, atol=0.0, equal_nan=True)
+
+
+class Histograms(NamedTuple):
+    """How the entries of some gradients were distributed."""
+
+    stage: str
+    names: list[str]
+    counts: Counts
+
+    def rows(self, iteration: int) -> dict[str, Any]:
+        """The bins that are not empty, as the history's table has them."""
+        places, bins = self.counts.nonzero()
+        return {
+            "iteration": np.full(len(places), iteration),
+            "parameter": [self.names[place] for place in places.tolist()],
+            "stage": [self.stage] * len(places),
+            "low": LOW[bins],
+            "high": HIGH[bins],
+            "count": self.counts[places, bins],
+        }
+
+
+class Outcome(NamedTuple):
+    """What became of an iteration."""
+
+    iteration: int
+    epoch: int
+    metrics: Mapping[str, Any]
+    loss_scale: float = 1.0
+    skipped: bool = False
+    frozen: Collection[str] = ()
+    unfrozen: Collection[str] = ()
+    optimizer: str | None = None
+
+
+class Recorder:
+    """Measures gradients and writes a row for each iteration.
+
+    Our own failure never breaks a training step: it is warned of once, and the row says ``not_recorded``.
+
+    Parameters
+    ----------
+    subject : Subject
+    history : History
+    settings : Settings
+        With ``record="all"`` the iterations 0, `histograms_every`, twice that ... have histograms of the gradients.
+    """
+
+    def __init__(self, subject: Subject, history: History, settings: Settings) -> None:
+        self.history = history
+        self.stages = frozenset(settings.stages) if settings.record is not None else frozenset()
+        self._only_norms = settings.record == "norms"
+        self._histograms_every = settings.histograms_every if settings.record == "all" else None
+        self._subject = subject
+        self._plans: dict[tuple[str, Hashable], Plan] = {}
+        self._dtypes = Dtypes(subject, history, self.warn)
+        self._warned = False
+        self._is_declared = False
+
+    def begin(self) -> None:
+        """Look at the parameters anew: shapes and dtypes may have changed."""
+        self._plans.clear()
+        self._dtypes = Dtypes(self._subject, self.history, self.warn)
+        self._is_declared = False
+
+    def described(self) -> list[Parameter]:
+        """The parameters as they are now."""
+        return [describe(name, p) for name, p in self._subject.parameters().items()]
+
+    # Measured ---------------------------------------------------------------------------------------------------
+
+    def observe(self, draft: Draft, stage: str, gradients: Gradients, *, by: float = 1.0, of: Hashable = None) -> None:
+        """Take the statistics of one stage; what was clipped has none where they are those of the backward pass.
+
+        Parameters
+        ----------
+        draft : Draft
+            Gets them.
+        stage : str
+        gradients : Gradients
+        by : float
+            A loss scale that is still in them.
+        of : hashable
+            Whose they are, where several have gradients of their own in turn.
+        """
+        draft.rows.pop(stage, None)
+        if stage == "backward":
+            draft.gradients = gradients
+        if stage not in self.stages:
+            return
+        try:
+            draft.rows[stage] = self._plan(stage, of, gradients).row(gradients)
+            draft.divide(stage, by)
+            if stage == "clipped" and draft.is_unclipped():
+                del draft.rows[stage]
+        except Exception as error:
+            self.warn(error)
+
+    def _plan(self, stage: str, of: Hashable, gradients: Gradients) -> Plan:
+        plan = self._plans.get((stage, of))
+        if plan is None or not plan.fits(gradients, self.history.described):
+            self._declare()
+            plan = Plan(self._subject, gradients, self.history.described, only_norms=self._only_norms)
+            self._plans[stage, of] = plan
+        return plan
+
+    def wants_histograms(self, iteration: int) -> bool:
+        """Whether they are due."""
+        return self._histograms_every is not None and iteration % self._histograms_every == 0
+
+    def count(self, draft: Draft, stage: str, gradients: Gradients) -> None:
+        """Take the histograms of one stage."""
+        draft.histograms = [each for each in draft.histograms if each.stage != stage]
+        try:
+            reached = gradients.reached
+            draft.histograms.append(Histograms(stage, list(reached), histograms(list(reached.values()))))
+        except Exception as error:
+            self.warn(error, "Histograms")
+
+    def before_step(self, draft: Draft, parameters: Mapping[str, Tensor]) -> None:
+        """Remember what an optimizer may move."""
+        draft.before = {}
+        if "update" not in self.stages:
+            return
+        try:
+            draft.before = {name: p.detach().clone() for name, p in parameters.items()}
+        except Exception as error:
+            self.warn(error, "Updates")
+
+    def after_step(self, draft: Draft, *, of: Hashable = None) -> None:
+        """Measure how parameters have moved, and what they were, where there are gradients."""
+        before, draft.before = draft.before, {}
+        if not before or draft.gradients is None:
+            return
+        try:
+            now, backward = self._subject.parameters(), draft.gradients
+            moved = [name for name in backward.reached if name in before and name in now]
+            update = {name: _difference(now[name].detach(), before[name]) for name in moved}
+            weight = {name: before[name] for name in moved}
+            for stage, given in (("update", update), ("weight", weight)):
+                gradients = Gradients(given, backward.unused, backward.kind)
+                draft.rows[stage] = self._plan(stage, of, gradients).row(gradients)
+        except Exception as error:
+            self.warn(error, "Updates")
+
+    # Written ----------------------------------------------------------------------------------------------------
+
+    def commit(self, draft: Draft | None, outcome: Outcome) -> None:
+        """Write the row of a finished iteration, and what was frozen or unfrozen for it; None if it is not recorded."""
+        iteration = outcome.iteration
+        try:
+            if not self._is_declared:
+                self._declare()
+            stages = {} if draft is None else dict(draft.rows)
+            table, states = _NO_ROW if draft is None else stages.pop("backward", _NO_ROW)
+            if draft is not None:
+                self._write_beside(iteration, draft)
+            if outcome.frozen or outcome.unfrozen:
+                self.history.add_events(iteration, "frozen", outcome.frozen)
+                self.history.add_events(iteration, "unfrozen", outcome.unfrozen)
+            self.history.append(
+                iteration,
+                outcome.epoch,
+                table,
+                states,
+                outcome.metrics,
+                outcome.loss_scale,
+                outcome.skipped,
+                stages=stages or None,
+                optimizer=outcome.optimizer,
+            )
+        except Exception as error:
+            self.warn(error)
+
+    def _write_beside(self, iteration: int, draft: Draft) -> None:
+        """Histograms that were taken, and dtypes that have changed. The row is written whatever comes of it."""
+        try:
+            for each in draft.histograms:
+                self.history.add_rows("histograms", each.rows(iteration))
+            if draft.gradients is not None and draft.rows:
+                self._dtypes.write(iteration, draft.gradients)
+        except Exception as error:
+            self.warn(error, "Histograms and dtypes")
+
+    def _declare(self) -> None:
+        """Tell the history of parameters that joined the model; a row once given is kept."""
+        described = {parameter["name"]: parameter for parameter in self.history.described}
+        described |= {parameter["name"]: parameter for parameter in self.described()}
+        if (now := list(described.values())) != self.history.described:
+            self.history.declare(now)
+        self._is_declared = True
+
+    def warn(self, error: Exception, what: str = "Gradients") -> None:
+        """Say that something was not recorded."""
+        if not self._warned:
+            self._warned = True
+            warn(
+                f"{what} could not be recorded ({type(error).__name__}: {error}); training goes on. Said once.",
+                RecordingWarning,
+            )
+
+
+_NO_ROW: Row = np.empty((0, len(STATISTICS))), np.empty(0, np.uint8)
+"""No numbers, for no parameter: what a row lacks was not recorded."""
+
+
+def _difference(now: Tensor, before: Tensor) -> Tensor:
+    """In float32 at least: between two neighbours in 16 bits there is nothing."""
+    wide = torch.promote_types(now.dtype, torch.float32)
+    return now.to(wide) - before.to(wide)
