@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gradviz.step.policy import Policy as Policy
     from gradviz.step.step_state import StepState as StepState
     from gradviz.step.train_step import train_step as train_step
+    from gradviz.watching.watch import watch as watch
     from gradviz.widgets.heatmap import heatmap as heatmap
 
 __version__ = _version("gradviz-jupyter")
@@ -64,6 +65,7 @@ _HOMES = {
     "train_step": "gradviz.step.train_step",
     "trainer": "gradviz.loop.trainer",
     "value_and_grad": "gradviz.grad.autodiff",
+    "watch": "gradviz.watching.watch",
 }
 _MODULES = ("errors", "metrics")
 __all__ = ["__version__", *_MODULES, *_HOMES]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -78,6 +79,16 @@ class Statistics:
             self._put(self._there, _on_device([tensors[place] for place in self._there]).T)
         return self._table.T
 
+    def sample(self, tensors: Sequence[Tensor]) -> NDArray[np.int64] | None:
+        """A number for each tensor, of some of its entries' bits; None if these are not where others were read last.
+
+        Two are the same if nothing was written in between, and hardly ever if every entry was.
+        """
+        if self._others or self._there or any(type(tensor) not in _TYPES for tensor in tensors):
+            return None
+        samples = [each.sample(each.picked(tensors)) for each in self._plain]
+        return np.concatenate([_NO_SAMPLE, *samples]) if _all_there(samples) else None
+
     def _take_in(self, tensors: Sequence[Tensor]) -> None:
         """Make what depends on shapes, dtypes and devices alone."""
         here = {place: tensor for place, tensor in enumerate(tensors) if tensor.device.type == "cpu"}
@@ -126,10 +137,9 @@ class _Pass:
         self._in_doubt = np.zeros(len(own), np.bool_)
         # Absent entries of a sparse tensor count as well.
         counts = np.array([tensors[place].numel() for place in places], np.float64)
+        self._sizes = np.array(self._lengths, np.int64)
         measure = kernels.measure_norms if only_norms else kernels.measure_all
-        self._measure = partial(
-            measure, kernels.FORMS[self._dtype], self._in_doubt, self._places, counts, np.array(self._lengths, np.int64)
-        )
+        self._measure = partial(measure, kernels.FORMS[self._dtype], self._in_doubt, self._places, counts, self._sizes)
 
     def picked(self, tensors: Sequence[Tensor] | Mapping[int, Tensor]) -> Sequence[Tensor]:
         """Those that it reads."""
@@ -149,6 +159,14 @@ class _Pass:
             return []
         places: list[int] = self._places[self._in_doubt].tolist()
         return places
+
+    def sample(self, own: Sequence[Tensor]) -> NDArray[np.int64] | None:
+        """Of what was read last; None if it lies elsewhere now, or nothing can be compiled."""
+        if list(map(Tensor.data_ptr, own)) != self._addresses.tolist():
+            return None
+        into, in_doubt = np.zeros(len(own), np.int64), np.zeros(len(own), np.bool_)
+        form = kernels.FORMS[self._dtype]
+        return None if kernels.sample(form, in_doubt, self._sizes, self._addresses, into) else into
 
 
 def statistics(tensors: Sequence[Tensor]) -> Floats:
@@ -174,8 +192,13 @@ def statistics(tensors: Sequence[Tensor]) -> Floats:
     return Statistics(tensors)(tensors)
 
 
+_NO_SAMPLE = np.empty(0, np.int64)
 _dtype_of, _layout_of, _is_cpu = (attrgetter(name) for name in ("dtype", "layout", "is_cpu"))
 _TYPES = {Tensor, nn.Parameter}  # a subclass may keep its entries elsewhere
+
+
+def _all_there(samples: list[NDArray[np.int64] | None]) -> TypeGuard[list[NDArray[np.int64]]]:
+    return all(each is not None for each in samples)
 
 
 def _lie_open(tensors: Sequence[Tensor]) -> bool:

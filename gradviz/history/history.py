@@ -315,12 +315,7 @@ class History(View):
         self._check(iteration, epoch, measured)
         row: dict[str, Any] = {"iteration": iteration, "attempt": store.attempts.current, "epoch": epoch}
         row |= {"loss_scale": loss_scale, "skipped": skipped}
-        values = {name: value if type(value) is float else _number(name, value) for name, value in metrics.items()}
-        if not _OTHERS.isdisjoint(values):
-            name = next(name for name in values if name in _OTHERS)
-            raise HistoryError(f"A metric cannot be called {name!r}: history.metrics has a column of that name.")
-        if not values.keys() <= store.metrics.schema.keys():
-            _check_names(values)
+        values = self.check_metrics(metrics)
         row |= values
         if optimizer is not None:
             _check_optimizer(optimizer, store.metrics)
@@ -340,6 +335,32 @@ class History(View):
             store.change()
         keeper.appended(statistics.nbytes + 8 * len(row))
         self.notify()
+
+    def check_metrics(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Metrics as a row would have them.
+
+        Parameters
+        ----------
+        metrics : mapping of str to number
+            Tensors and numpy's numbers of one entry are taken as what they say.
+
+        Raises
+        ------
+        HistoryError
+            If one is no number, or is called as a column of another meaning is.
+
+        Examples
+        --------
+        >>> History().check_metrics({"loss": np.float32(0.5), "is_good": True})
+        {'loss': 0.5, 'is_good': 1.0}
+        """
+        values = {name: value if type(value) is float else _number(name, value) for name, value in metrics.items()}
+        if not _OTHERS.isdisjoint(values):
+            name = next(name for name in values if name in _OTHERS)
+            raise HistoryError(f"A metric cannot be called {name!r}: history.metrics has a column of that name.")
+        if not values.keys() <= self._store.metrics.schema.keys():
+            _check_names(values)
+        return values
 
     def _check(self, iteration: int, epoch: int, measured: Mapping[str, Row]) -> None:
         # Once it is among the rows, no file could be written of what does not fit, nor of anything after it.
@@ -536,7 +557,8 @@ def _number(name: str, value: Any) -> float:
     try:
         if isinstance(value, (str, bytes)):
             raise TypeError
-        return float(value)
+        detach = getattr(value, "detach", None)  # torch warns of a number made of a tensor that has a graph
+        return float(value if detach is None else detach())
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise HistoryError(
             f"The metric {name!r} is one number for each iteration; got {described(value)}. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
-from gradviz.recorder.subject import Gradients, Subject
+from gradviz.recorder.plan import Plan
+from gradviz.recorder.subject import Subject
 
 Key = tuple[str, str]
 """The name of a parameter, and of what: "parameter", "gradient", or one of the optimizer's moments."""
@@ -24,28 +26,28 @@ class Dtypes:
         self._history = history
         self._warn = warn
         self._known: dict[Key, str] | None = None
-        self._looked_at: dict[object, int] = {}
+        self._looked_at: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
 
-    def write(self, iteration: int, gradients: Gradients) -> None:
+    def write(self, iteration: int, plan: Plan) -> None:
         """Look, where something may be new: other parameters are trained, or there are more moments."""
         n_with_moments = self._subject.n_with_moments()
-        if self._looked_at.get(id(gradients.kind)) == n_with_moments:
+        if self._looked_at.get(plan) == n_with_moments:
             return
-        self._looked_at[id(gradients.kind)] = n_with_moments
+        self._looked_at[plan] = n_with_moments
         if self._known is None:
             table = self._history.dtypes
             self._known = dict(zip(zip(table["parameter"], table["of"], strict=True), table["dtype"], strict=True))
-        changed = {key: dtype for key, dtype in self._now(gradients).items() if self._known.get(key) != dtype}
+        changed = {key: dtype for key, dtype in self._now(plan).items() if self._known.get(key) != dtype}
         if changed:
             columns = {"parameter": [name for name, _ in changed], "of": [of for _, of in changed]}
             columns["dtype"] = list(changed.values())
             self._history.add_rows("dtypes", {"iteration": np.full(len(changed), iteration), **columns})
             self._known |= changed
 
-    def _now(self, gradients: Gradients) -> dict[Key, str]:
+    def _now(self, plan: Plan) -> dict[Key, str]:
         parameters = self._subject.parameters()
         now = {(name, "parameter"): in_words(p) for name, p in parameters.items()}
-        now |= {(name, "gradient"): in_words(gradient) for name, gradient in gradients.reached.items()}
+        now |= {(name, "gradient"): dtype for name, dtype in plan.reached.items()}
         try:
             now |= self._of_moments(parameters)
         except Exception as error:  # an optimizer of the user's own may keep anything

@@ -21,10 +21,11 @@ class Plan:
     ) -> None:
         self._subject = subject
         self._described = described
-        self._kind, self._unused = gradients.kind, gradients.unused
+        self.kind, self.unused = gradients.kind, gradients.unused
         row = {parameter["name"]: place for place, parameter in enumerate(described)}
         reached = gradients.reached
-        self._reached = list(reached)
+        self.reached = {name: str(gradient.dtype).removeprefix("torch.") for name, gradient in reached.items()}
+        """The dtypes of the gradients, by name."""
         self._rows = [row[name] for name in reached]
         self._is_whole = self._rows == list(range(len(row)))
         self._statistics = Statistics(list(reached.values()), only_norms=only_norms)
@@ -32,14 +33,14 @@ class Plan:
         self._states = np.full(len(row), NOT_RECORDED, np.uint8)
         frozen = [name for name, p in subject.parameters().items() if not p.requires_grad]
         self._states[[row[name] for name in frozen]] = FROZEN
-        self._states[[row[name] for name in self._unused]] = UNUSED
+        self._states[[row[name] for name in self.unused]] = UNUSED
         self._moved = [(name, row[name]) for name in reached if name not in gradients.unused]
         self._optimized: Set[str] | None = None
 
     def fits(self, gradients: Gradients, described: Sequence[Parameter]) -> bool:
         """Whether it holds for these gradients too."""
-        is_same = gradients.kind is self._kind and described is self._described
-        return is_same and gradients.unused == self._unused and len(gradients.reached) == len(self._reached)
+        is_same = gradients.kind is self.kind and described is self._described
+        return is_same and gradients.unused == self.unused and len(gradients.reached) == len(self.reached)
 
     def row(self, gradients: Gradients) -> Row:
         """The numbers, [parameters, statistics], and the states; the next call writes into the same arrays."""
@@ -50,6 +51,10 @@ class Plan:
                 OK if name in optimized else NOT_OPTIMIZED for name, _ in self._moved
             ]
         return self._numbers(gradients), self._states
+
+    def sample(self, gradients: Gradients) -> NDArray[np.int64] | None:
+        """See `Statistics.sample`."""
+        return self._statistics.sample(list(gradients.reached.values()))
 
     def _numbers(self, gradients: Gradients) -> NDArray[np.float64]:
         measured = self._statistics([gradient for gradient in gradients.given.values() if gradient is not None])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gradviz.errors import RecordingWarning, warn
@@ -30,8 +31,8 @@ class Draft:
 
     rows: dict[str, Row] = field(default_factory=dict)
     histograms: list[Histograms] = field(default_factory=list)
-    gradients: Gradients | None = None
-    """Those of the backward pass; whose entries may be others by now."""
+    plan: Plan | None = None
+    """That of the backward pass. The gradients themselves are not kept: their memory is wanted for the next."""
     before: dict[str, Tensor] = field(default_factory=dict)
     """Parameters before the step, where its update is recorded."""
     is_scaled: bool = False
@@ -135,17 +136,23 @@ class Recorder:
             Whose they are, where several have gradients of their own in turn.
         """
         draft.rows.pop(stage, None)
-        if stage == "backward":
-            draft.gradients = gradients
         if stage not in self.stages:
             return
         try:
-            draft.rows[stage] = self._plan(stage, of, gradients).row(gradients)
+            plan = self._plan(stage, of, gradients)
+            if stage == "backward":
+                draft.plan = plan
+            draft.rows[stage] = plan.row(gradients)
             draft.divide(stage, by)
             if stage == "clipped" and draft.is_unclipped():
                 del draft.rows[stage]
         except Exception as error:
             self.warn(error)
+
+    def sample(self, stage: str, gradients: Gradients, *, of: Hashable = None) -> NDArray[np.int64] | None:
+        """Some entries of what was measured last at a stage, as they are now; None if they cannot be read so."""
+        plan = self._plans.get((stage, of))
+        return None if plan is None else plan.sample(gradients)
 
     def _plan(self, stage: str, of: Hashable, gradients: Gradients) -> Plan:
         plan = self._plans.get((stage, of))
@@ -181,15 +188,15 @@ class Recorder:
     def after_step(self, draft: Draft, *, of: Hashable = None) -> None:
         """Measure how parameters have moved, and what they were, where there are gradients."""
         before, draft.before = draft.before, {}
-        if not before or draft.gradients is None:
+        if not before or draft.plan is None:
             return
         try:
-            now, backward = self._subject.parameters(), draft.gradients
-            moved = [name for name in backward.reached if name in before and name in now]
+            now, plan = self._subject.parameters(), draft.plan
+            moved = [name for name in plan.reached if name in before and name in now]
             update = {name: _difference(now[name].detach(), before[name]) for name in moved}
             weight = {name: before[name] for name in moved}
             for stage, given in (("update", update), ("weight", weight)):
-                gradients = Gradients(given, backward.unused, backward.kind)
+                gradients = Gradients(given, plan.unused, plan.kind)
                 draft.rows[stage] = self._plan(stage, of, gradients).row(gradients)
         except Exception as error:
             self.warn(error, "Updates")
@@ -228,8 +235,8 @@ class Recorder:
         try:
             for each in draft.histograms:
                 self.history.add_rows("histograms", each.rows(iteration))
-            if draft.gradients is not None and draft.rows:
-                self._dtypes.write(iteration, draft.gradients)
+            if draft.plan is not None:
+                self._dtypes.write(iteration, draft.plan)
         except Exception as error:
             self.warn(error, "Histograms and dtypes")
 

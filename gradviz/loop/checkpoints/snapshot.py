@@ -24,11 +24,11 @@ form                 the keys and kinds of all that, by which a part that is mis
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import metadata
 from typing import Any
 
 import torch
 
-import gradviz
 from gradviz.errors import CheckpointWarning, warn
 from gradviz.grad.algebra import Grad
 from gradviz.loop.checkpoints.files import FORMAT, VERSION
@@ -54,7 +54,7 @@ def snapshot(training: Training, *, gradients: bool = False) -> tuple[dict[str, 
     made = {
         "format": FORMAT,
         "format_version": VERSION,
-        "versions": {"gradviz": gradviz.__version__, "torch": str(torch.__version__)},
+        "versions": {"gradviz": metadata.version("gradviz-jupyter"), "torch": str(torch.__version__)},
         "model": plain.parts(step.pop("model"), "model"),
         "optimizer": plain.parts(step.pop("optimizer"), "optimizer"),
         "step": plain(step, "step"),

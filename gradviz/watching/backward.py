@@ -1,0 +1,78 @@
+"""The end of a backward pass: when a loop of the user's own has its gradients, and nobody has touched them yet.
+
+Torch has no event for it. A hook on a parameter is called when its gradient has been added up, in ``.grad``, also under
+`torch.compile`; the first in a pass asks the engine to call back when all of the pass is done, and that callback asks
+once more, so as to come behind those of `DistributedDataParallel`, which put the sums over all processes in place.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+Ended = Callable[[set[int]], None]
+"""Called with the ids of the parameters that the pass has reached."""
+
+
+class BackwardEnd:
+    """Calls when a backward pass that reaches some parameters is over.
+
+    Parameters
+    ----------
+    ended : bound method
+        It is not kept alive.
+    """
+
+    def __init__(self, ended: Ended) -> None:
+        self._pass = _Pass(ended)
+        self._hooks: dict[int, tuple[weakref.ref[Tensor], RemovableHandle]] = {}
+
+    def follow(self, parameters: Iterable[Tensor]) -> None:
+        """Hook these, and no others. Parameters that are frozen cannot be hooked, and need not be."""
+        wanted = {id(p): p for p in parameters}
+        for key, (held, hook) in list(self._hooks.items()):
+            if wanted.get(key) is not held() or held() is None:
+                hook.remove()
+                del self._hooks[key]
+        for key, p in wanted.items():
+            if key not in self._hooks:
+                hook = p.register_post_accumulate_grad_hook(self._pass.reach)
+                self._hooks[key] = weakref.ref(p), hook
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.follow([])
+
+
+class _Pass:
+    """A backward pass under way. It alone is what parameters hold."""
+
+    def __init__(self, ended: Ended) -> None:
+        self._ended = weakref.WeakMethod(ended)
+        self._task = -1
+        self._reached: set[int] = set()
+
+    def reach(self, p: Tensor) -> None:
+        # By the pass: of one that broke off, the callback never comes.
+        task = _current_pass()
+        if task != self._task:
+            self._task = task
+            _call_back(self._almost_over)
+        self._reached.add(id(p))
+
+    def _almost_over(self) -> None:
+        _call_back(self._over)
+
+    def _over(self) -> None:
+        reached, self._reached = self._reached, set()
+        ended = self._ended()
+        if reached and ended is not None:
+            ended(reached)
+
+
+_current_pass = torch._C._current_graph_task_id
+_call_back = torch.autograd.Variable._execution_engine.queue_callback

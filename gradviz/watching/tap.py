@@ -1,0 +1,272 @@
+"""One optimizer of a loop that is not ours: from the end of a backward pass to the end of its step."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.optim import Optimizer
+
+from gradviz.recorder.pace import Pace
+from gradviz.recorder.recorder import Draft, Recorder
+from gradviz.recorder.subject import Gradients
+from gradviz.watching.models import Models
+
+FIRST = 3
+"""Iterations in which gradients are read again before the step, whether they seem to have been written into or not."""
+
+
+class Taken(NamedTuple):
+    """An iteration that is over.
+
+    Attributes
+    ----------
+    draft : Draft or None
+        What was measured; None where nothing was to be.
+    loss_scale : float
+    skipped : bool
+    closure_calls : int
+        0 without a closure.
+    """
+
+    draft: Draft | None
+    loss_scale: float
+    skipped: bool
+    closure_calls: int
+
+
+class Tap:
+    """Measures what one optimizer is given, and when.
+
+    Parameters
+    ----------
+    place : int
+        Of the optimizer among those of the watch.
+    optimizer : Optimizer
+    models : Models
+    recorder : Recorder
+    pace : Pace
+    """
+
+    def __init__(self, place: int, optimizer: Optimizer, models: Models, recorder: Recorder, pace: Pace) -> None:
+        self.optimizer = optimizer
+        self.place = place
+        self._models = models
+        self._recorder = recorder
+        self._pace = pace
+        self._count = 0  # iterations so far
+        self._always_read = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._draft: Draft | None = None
+        self._has_begun = self._is_due = self._is_touched = False
+        self._reached: set[int] = set()
+        self._traces: _Traces | None = None
+        self._scale = 1.0
+        self._found_inf: Tensor | None = None
+        self._clones: Gradients | None = None
+        self._closure_calls = 0
+        self.is_stepping = False
+        self.is_awaited = False
+        """Whether a scaler decides at this moment if it steps."""
+        self.scaler: Any = None
+        """Whose scale was taken out of the gradients for the step to come."""
+
+    # Gradients ----------------------------------------------------------------------------------------------------
+
+    def backward_ended(self, reached: set[int], iteration: int, *, is_scaled: bool) -> None:
+        """A pass has added to the gradients.
+
+        Parameters
+        ----------
+        reached : set of int
+            Ids of the parameters it did so for.
+        iteration : int
+            Which one this will be.
+        is_scaled : bool
+            Whether a loss scale may be in them.
+        """
+        if self._held.ids.isdisjoint(reached) or self._closure_calls > 1:
+            return
+        self._begun()
+        self._reached |= reached
+        if self._is_due:
+            self._see_backward(iteration, is_scaled=is_scaled)
+
+    def _begun(self) -> None:
+        if not self._has_begun:
+            self._has_begun, self._is_due = True, self._pace.is_due(self._count)
+            self._draft = Draft() if self._is_due else None
+
+    @property
+    def _held(self) -> Any:
+        return self._models.held[self.place]
+
+    def _gradients(self) -> Gradients:
+        held = self._held
+        given = dict(zip(held.names, map(_grad, held.parameters), strict=True))
+        # Who assigns gradients by hand has had no backward pass: there None is all that tells.
+        reached = self._reached
+        unused = [
+            name
+            for name, p in zip(held.names, held.parameters, strict=True)
+            if given[name] is None or (reached and id(p) not in reached)
+        ]
+        return Gradients(given, unused, held.kind)
+
+    def _see_backward(self, iteration: int, *, is_scaled: bool) -> None:
+        assert self._draft is not None
+        gradients = self._gradients()
+        self._recorder.observe(self._draft, "backward", gradients, of=self.place)
+        self._is_touched = False
+        if "clipped" in self._recorder.stages:
+            self._traces = _Traces.of(gradients, self._sample)
+        if self._recorder.wants_histograms(iteration):
+            # A scale is known when it is taken out; until then the entries are kept.
+            if is_scaled:
+                copies = {name: gradient.detach().clone() for name, gradient in gradients.reached.items()}
+                self._clones = gradients._replace(given=copies)
+            else:
+                self._recorder.count(self._draft, "backward", gradients)
+
+    def _sample(self, gradients: Gradients) -> NDArray[np.int64] | None:
+        return self._recorder.sample("backward", gradients, of=self.place)
+
+    def _check_touched(self) -> None:
+        """Whether somebody has written into the gradients since the backward pass."""
+        if self._traces is not None and not self._is_touched:
+            now = _Traces.of(self._gradients(), self._sample)
+            self._is_touched = not now.shows_no_write(self._traces)
+
+    # A loss scale -------------------------------------------------------------------------------------------------
+
+    def is_unscaled_by(self, scaler: Any) -> None:
+        """Its scale is about to be taken out of the gradients, for all that we know of them by then."""
+        self._check_touched()
+        self.scaler, self._scale = scaler, float(scaler.get_scale())
+
+    def has_been_unscaled(self) -> None:
+        """It has been taken out."""
+        if self._traces is not None:
+            self._traces = _Traces.of(self._gradients(), self._sample)
+
+    # The step -----------------------------------------------------------------------------------------------------
+
+    def begins_step(self, iteration: int, closure: Callable[[], Any] | None) -> Callable[[], Any] | None:
+        """The optimizer is about to step; the closure that it should call, if it was given one."""
+        self.is_stepping, self.is_awaited = True, False
+        self._found_inf = getattr(self.optimizer, "found_inf", None)
+        if closure is None:
+            self.has_gradients(iteration)
+        else:
+            self._reached.clear()  # what was reached before is dropped in the closure
+            self._has_begun = False
+            self._begun()
+        if self._draft is not None:
+            held = self._held
+            self._recorder.before_step(self._draft, dict(zip(held.names, held.parameters, strict=True)))
+        return None if closure is None else _Counted(closure, self, iteration)
+
+    def calls_closure(self) -> None:
+        """The optimizer evaluates the loss."""
+        self._closure_calls += 1
+
+    def has_gradients(self, iteration: int) -> None:
+        """The optimizer gets them as they are now."""
+        self._begun()
+        if self._draft is None:
+            return
+        left = getattr(self.optimizer, "grad_scale", None)  # what a fused optimizer has yet to take out
+        left = 1.0 if left is None else float(left)
+        self._scale = left if self._scale == 1 else self._scale
+        if "backward" not in self._draft.rows and not self._reached:
+            # They were assigned, and no backward pass was seen: these are the gradients as they came.
+            self._recorder.observe(self._draft, "backward", self._gradients(), by=left, of=self.place)
+            if self._recorder.wants_histograms(iteration):
+                self._count_scaled(self._gradients(), left)
+            return
+        self._draft.divide("backward", self._scale)
+        if self._clones is not None:
+            self._count_scaled(self._clones, self._scale)
+        if "clipped" in self._recorder.stages:
+            self._see_clipped(iteration, left)
+
+    def _count_scaled(self, gradients: Gradients, scale: float) -> None:
+        assert self._draft is not None
+        if scale != 1:
+            gradients = gradients._replace(given={name: g / scale for name, g in gradients.reached.items()})
+        self._recorder.count(self._draft, "backward", gradients)
+
+    def _see_clipped(self, iteration: int, left: float) -> None:
+        """Read them again, if they seem to have been written into; at first, and ever more rarely, in any case."""
+        assert self._draft is not None
+        self._check_touched()
+        is_checked = self._count < FIRST or self._count & (self._count - 1) == 0
+        if not (self._is_touched or self._always_read or is_checked):
+            return
+        gradients = self._gradients()
+        self._recorder.observe(self._draft, "clipped", gradients, by=left, of=self.place)
+        if "clipped" in self._draft.rows:
+            self._always_read = self._always_read or not self._is_touched  # it left no trace
+            if self._recorder.wants_histograms(iteration):
+                clipped = {name: g / left for name, g in gradients.reached.items()} if left != 1 else gradients.given
+                self._recorder.count(self._draft, "clipped", gradients._replace(given=clipped))
+
+    def ends(self, *, skipped: bool = False) -> Taken:
+        """The iteration is over; what became of it."""
+        if self._found_inf is not None:
+            skipped = skipped or float(self._found_inf) > 0
+        if self._draft is not None and not skipped:
+            self._recorder.after_step(self._draft, of=self.place)
+        taken = Taken(self._draft, self._scale, skipped, self._closure_calls)
+        self._count += 1
+        self._begin()
+        return taken
+
+
+class _Counted:
+    """A closure that tells of its calls, and of the gradients that the first one leaves."""
+
+    def __init__(self, closure: Callable[[], Any], tap: Tap, iteration: int) -> None:
+        self._closure, self._tap, self._iteration = closure, tap, iteration
+
+    def __call__(self) -> Any:
+        self._tap.calls_closure()
+        result = self._closure()
+        if self._tap._closure_calls == 1:
+            self._tap.has_gradients(self._iteration)
+        return result
+
+
+class _Traces(NamedTuple):
+    """What shows that gradients were written into: other tensors, torch's count of writes, or other entries.
+
+    A write through ``.data`` is not counted; so a few entries of each are looked at.
+    """
+
+    ids: list[int]
+    versions: list[int]
+    entries: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, gradients: Gradients, sample: Sampler) -> _Traces:
+        """Those there are now."""
+        own = list(gradients.reached.values())
+        entries = sample(gradients)
+        return cls(list(map(id, own)), [] if entries is None else list(map(_version, own)), entries)
+
+    def shows_no_write(self, since: _Traces) -> bool:
+        """Whether all are as they were; where entries cannot be looked at, nobody knows."""
+        if self.entries is None or since.entries is None or self[:2] != since[:2]:
+            return False
+        return np.array_equal(self.entries, since.entries)
+
+
+Sampler = Callable[[Gradients], NDArray[np.int64] | None]
+_grad = operator.attrgetter("grad")
+_version = operator.attrgetter("_version")

@@ -1,0 +1,523 @@
+"""`watch`: the history of a loop that is not ours."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from torch import nn
+from torch.optim import Optimizer
+
+from gradviz.errors import (
+    HistoryError,
+    ModelError,
+    OptimizerError,
+    RecordingWarning,
+    described,
+    names_nearest_keyword,
+    warn,
+    whole,
+)
+from gradviz.history.history import History
+from gradviz.history.run.keeper import IfExists
+from gradviz.recorder.pace import Pace
+from gradviz.recorder.recorder import Outcome, Recorder
+from gradviz.recorder.settings import Record, Settings
+from gradviz.step.surrogate import needs_closure
+from gradviz.watching import scalers
+from gradviz.watching.backward import BackwardEnd
+from gradviz.watching.marks import Marks
+from gradviz.watching.models import Models
+from gradviz.watching.tap import Taken, Tap
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@names_nearest_keyword
+def watch(
+    model: nn.Module | Mapping[str, nn.Module],
+    optimizer: Optimizer | Iterable[Optimizer],
+    *,
+    scaler: Any = None,
+    record: Record = "all",
+    every: int = 1,
+    stages: Iterable[str] = ("backward", "clipped"),
+    budget: float | None = None,
+    histograms_every: int | None = 100,
+    save_to: str | os.PathLike[str] | None = None,
+    if_exists: IfExists = "error",
+    flush_interval_s: float = 2.0,
+    memory_limit: int | str = "512MB",
+) -> Watch:
+    """Record the gradients of a loop of your own, whatever it is like; it stays as it is, to the bit.
+
+    Every step of an optimizer is an iteration. Gradients are read when a backward pass is over, and again before the
+    optimizer steps if something was written into them in between. So it is right with accumulation, clipping,
+    `torch.amp.GradScaler`, closures, several optimizers and models, and under `torch.compile`. Used as a context it
+    ends with it; else call `Watch.close`. A second watch of the same model or optimizer, as when a notebook cell is run
+    again, takes the first one's place.
+
+    Parameters
+    ----------
+    model : Module or dict of str to Module
+        A dict's keys come before the names of the parameters: ``{"G": g, "D": d}`` has ``"G.fc.weight"``.
+    optimizer : Optimizer or list of them
+        With several, the column `optimizer` of ``history.metrics`` tells which one has stepped: by the name of its
+        model, if it alone moves that one, or else by its place. A parameter has numbers in the iterations of the
+        optimizer that holds it, and is ``not_recorded`` in those of others; one that none holds is ``not_optimized``,
+        and its numbers are those of its ``.grad``, which nobody clears unless you do.
+    scaler : GradScaler, optional
+        Gradients are told without its scale, and a step that it leaves out is a row with ``skipped``. Torch's own is
+        found without being given.
+    record : {"all", "norms", None}
+        All statistics of every gradient; its norm and counts of what is not finite; or no gradients at all.
+    every : int
+        Of so many steps of an optimizer one is recorded. The others have a row in ``history.metrics``, and
+        ``"not_recorded"`` as the state of each gradient.
+    stages : list of str
+        ``"backward"``: as the backward passes have left it, accumulated and without the scaler's scale. ``"clipped"``:
+        as the optimizer gets it, where that differs; a write of yours through ``.data`` that leaves nearly all entries
+        as they were may be seen some iterations late. ``"update"``: how far the optimizer moved each parameter, with
+        the parameter itself before as the stage ``"weight"``; a copy of all parameters is held during the step then.
+    budget : float, optional
+        What recording may cost at most, as a share of the step without it, such as 0.05 for 5 %. Iterations are left
+        out, as `every` does, to stay under it.
+    histograms_every : int, optional
+        With ``record="all"``, iterations from one histogram of every gradient to the next; None for none.
+    save_to, if_exists, flush_interval_s, memory_limit
+        As `trainer` has them, but that ``if_exists="resume"`` goes on behind the last row that is there.
+
+    Returns
+    -------
+    Watch
+
+    Raises
+    ------
+    ModelError, OptimizerError, HistoryError, UnknownKeywordError, ValueError
+        Before anything was hooked or written.
+
+    Warns
+    -----
+    RecordingWarning
+        If an optimizer holds parameters of no model that is watched; or, once, if something cannot be recorded: your
+        step goes on.
+
+    Examples
+    --------
+    >>> import torch, gradviz as gv
+    >>> model = torch.nn.Linear(1, 1, bias=False)
+    >>> _ = torch.nn.init.constant_(model.weight, 1.0)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with gv.watch(model, optimizer) as w:
+    ...     for epoch in range(2):
+    ...         optimizer.zero_grad()
+    ...         loss = model(torch.tensor([[3.0]])).square().sum()
+    ...         loss.backward()
+    ...         torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+    ...         optimizer.step()
+    ...         w.mark(epoch=epoch, loss=loss)
+    tensor(18.)
+    tensor(14.4000)
+    >>> w.history.gradients[["iteration", "stage", "norm"]].round(3).values.tolist()
+    [[0, 'backward', 18.0], [0, 'clipped', 2.0], [1, 'backward', 14.4], [1, 'clipped', 2.0]]
+    >>> w.history.metrics[["epoch", "loss"]].round(3).values.tolist()
+    [[0.0, 9.0], [1.0, 5.76]]
+    """
+    settings = Settings(record, stages, every, budget, histograms_every)
+    models = _as_models(model)
+    optimizers = _as_optimizers(optimizer)
+    _check_scaler(scaler)
+    followed = Models({f"{name}." if name else "": each for name, each in models.items()}, optimizers)
+    names = _names(models, optimizers)
+    _check_held(followed, optimizers, names)
+    history = History(
+        memory_limit=memory_limit, save_to=save_to, if_exists=if_exists, flush_interval_s=flush_interval_s
+    )
+    for other in list(_open):
+        if other.shares(models.values(), optimizers):
+            other.close()
+    return Watch(followed, list(models.values()), optimizers, names, history, settings, scaler)
+
+
+def _guarded(work: Callable[P, R]) -> Callable[P, R | None]:
+    """What is ours costs the user nothing but time, and that is counted: what goes wrong is warned of."""
+
+    @functools.wraps(work)
+    def guarded(*args: P.args, **keys: P.kwargs) -> R | None:
+        self: Watch = args[0]  # type: ignore[assignment]
+        with self._pace:
+            try:
+                return work(*args, **keys)
+            except Exception as error:
+                self._recorder.warn(error)
+        return None
+
+    return guarded
+
+
+class Watch:
+    """Records a loop that is not ours. Made by `watch`."""
+
+    def __init__(
+        self,
+        followed: Models,
+        models: Sequence[nn.Module],
+        optimizers: Sequence[Optimizer],
+        names: Sequence[str] | None,
+        history: History,
+        settings: Settings,
+        scaler: Any,
+    ) -> None:
+        self._models = followed
+        self._watched = list(models)
+        self._history = history
+        self._recorder = Recorder(followed, history, settings)
+        self._pace = Pace(settings.every, settings.budget)
+        self._taps = [
+            Tap(place, optimizer, followed, self._recorder, self._pace) for place, optimizer in enumerate(optimizers)
+        ]
+        self._names = names
+        self._marks = Marks()
+        self._epoch = 0
+        self._finished: tuple[Taken, Outcome] | None = None  # the last one; it may yet be told its loss
+        self._in_iteration = False
+        self._is_scaled = scaler is not None and scaler.is_enabled()
+        self._is_open = True
+        self._has_warned_of_mark = False
+        history.begin_run(self._recorder.described())
+        self._iteration = int(history.iterations[-1]) + 1 if len(history) else 0
+        history.progress.iteration = self._iteration
+        history.progress.begin()
+        self._backward_end = BackwardEnd(self._backward_ended)
+        self._backward_end.follow(followed.trainable)
+        self._hooks = [
+            hook
+            for tap in self._taps
+            for hook in (
+                tap.optimizer.register_step_pre_hook(functools.partial(self._before_step, tap)),
+                tap.optimizer.register_step_post_hook(functools.partial(self._after_step, tap)),
+            )
+        ]
+        scalers.listen(self, scaler)
+        _open.add(self)
+
+    def __repr__(self) -> str:
+        models = " and ".join(type(model).__name__ for model in self._watched)
+        return f"Watch of {models}: {self._iteration:,} iterations ({self._history.progress.status})"
+
+    @property
+    def history(self) -> History:
+        """Gradients and metrics of every iteration so far.
+
+        A row that is read here is finished: tell its loss, by `mark`, before.
+        """
+        self._commit()
+        return self._history
+
+    @property
+    def overhead(self) -> float:
+        """What recording costs now, as a share of the step without it; NaN before it is known.
+
+        Measured as it runs: the seconds spent on gradients and rows, those of a display included. An iteration weighs
+        less the longer it is past; after 200 it weighs 1/e.
+        """
+        return self._pace.overhead
+
+    def mark(self, *, epoch: int | None = None, **metrics: Any) -> None:
+        """Tell the epoch, the loss and other metrics of an iteration, by name.
+
+        Call it after the step, or between the backward pass and the step. A value that is given before the backward
+        pass belongs to the step to come if its name was given before the first step of all too, and else to the last.
+
+        Parameters
+        ----------
+        epoch : int
+            That of this iteration and those to come; epochs go up.
+        **metrics : number
+            Tensors and numpy's numbers of one entry are taken as what they say. Given twice for one iteration, the
+            last one counts. Without `loss` the history has no column for it.
+
+        Raises
+        ------
+        HistoryError
+            If a value is no number, a name is that of a column of another meaning, or the epoch is an earlier one.
+
+        Warns
+        -----
+        RecordingWarning
+            Once, if the row was read from `history` already, and is left as it is.
+        """
+        if not self._is_open:
+            raise HistoryError(
+                "This watch is closed. Mark before it ends, or make another: gv.watch(model, optimizer)."
+            )
+        values: dict[str, Any] = dict(self._history.check_metrics(metrics))
+        if epoch is not None:
+            values["epoch"] = whole("epoch", epoch, error=HistoryError)
+            if values["epoch"] < self._epoch:
+                raise HistoryError(
+                    f"Epochs go up, and {self._epoch} was marked before {epoch}. Another run has a watch of its own: "
+                    "w = gv.watch(model, optimizer)."
+                )
+        past = self._marks.give(values, in_iteration=self._in_iteration, n_done=self._iteration)
+        if past:
+            self._mark_last(past)
+
+    def _mark_last(self, values: dict[str, Any]) -> None:
+        if self._finished is None:
+            if not self._has_warned_of_mark:
+                self._has_warned_of_mark = True
+                given = ", ".join(values)
+                warn(
+                    f"{given} of iteration {self._iteration - 1} came after its row was read from w.history, and is "
+                    "left out. Call w.mark(...) first. Said once.",
+                    RecordingWarning,
+                )
+            self._epoch = values.get("epoch", self._epoch)
+            return
+        taken, outcome = self._finished
+        self._epoch = values.pop("epoch", self._epoch)
+        outcome = outcome._replace(epoch=self._epoch, metrics={**outcome.metrics, **values})
+        self._finished = taken, outcome
+
+    def close(self) -> None:
+        """Stop recording and leave no hook behind; closing twice is fine."""
+        self._close("completed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._close("completed")
+        elif isinstance(error, KeyboardInterrupt):
+            self._close("interrupted")
+        else:
+            self._close("failed", f"{type(error).__name__}: {error}")
+
+    def _close(self, status: str, message: str | None = None) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        _open.discard(self)
+        scalers.ignore(self)
+        for hook in self._hooks:
+            hook.remove()
+        self._backward_end.close()
+        self._commit()
+        progress = self._history.progress
+        progress.status, progress.message = status, message
+        try:
+            self._history.end_run()
+        except Exception as error:
+            self._recorder.warn(error, "The last rows")
+        self._history.notify(final=True)
+
+    def shares(self, models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> bool:
+        """Whether it watches one of these."""
+        mine = {id(each) for each in (*self._watched, *(tap.optimizer for tap in self._taps))}
+        return any(id(each) in mine for each in (*models, *optimizers))
+
+    # What happens in the loop -----------------------------------------------------------------------------------
+
+    @_guarded
+    def _backward_ended(self, reached: set[int]) -> None:
+        self._commit()
+        self._look()
+        self._in_iteration = True
+        for tap in self._taps:
+            tap.backward_ended(reached, self._iteration, is_scaled=self._is_scaled)
+
+    def _look(self) -> None:
+        if self._models.look():
+            self._backward_end.follow(self._models.trainable)
+
+    def _before_step(self, tap: Tap, optimizer: Optimizer, args: Any, keys: Any) -> Any:
+        return self._begin_step(tap, args, keys)
+
+    @_guarded
+    def _begin_step(self, tap: Tap, args: tuple[Any, ...], keys: dict[str, Any]) -> Any:
+        self._commit()
+        self._look()
+        itself, *given = args
+        closure = given[0] if given else keys.get("closure")
+        counted = tap.begins_step(self._iteration, closure if callable(closure) else None)
+        if counted is None:
+            return None
+        # What a pre-hook returns is what the step is called with.
+        return ((itself, counted, *given[1:]), keys) if given else (args, {**keys, "closure": counted})
+
+    def _after_step(self, tap: Tap, optimizer: Optimizer, args: Any, keys: Any) -> None:
+        if tap.is_stepping:
+            self._end(tap)
+
+    @_guarded
+    def _end(self, tap: Tap, *, skipped: bool = False) -> None:
+        taken = tap.ends(skipped=skipped)
+        self._look()
+        given = self._marks.take()
+        self._epoch = given.pop("epoch", self._epoch)
+        if taken.closure_calls and needs_closure(tap.optimizer):
+            given["closure_calls"] = float(taken.closure_calls)
+        name = None if self._names is None else self._names[tap.place]
+        changes = self._models.changes()
+        self._finished = (
+            taken,
+            Outcome(self._iteration, self._epoch, given, taken.loss_scale, taken.skipped, *changes, name),
+        )
+        self._iteration += 1
+        self._in_iteration = False
+        self._pace.end_iteration(was_recorded=taken.draft is not None)
+
+    def _commit(self) -> None:
+        """Write the row of the last iteration: nothing more is told of it."""
+        if self._finished is None:
+            return
+        (taken, outcome), self._finished = self._finished, None
+        progress = self._history.progress
+        progress.epoch, progress.iteration = outcome.epoch, outcome.iteration + 1
+        progress.metrics = dict(outcome.metrics)
+        progress.loss = progress.metrics.get("loss", math.nan)
+        self._recorder.commit(taken.draft, outcome)
+
+    # What a GradScaler does -------------------------------------------------------------------------------------
+
+    def scales(self, scaler: Any) -> None:
+        """A loss is multiplied."""
+        self._is_scaled = self._is_scaled or scaler.is_enabled()
+
+    @_guarded
+    def unscales(self, scaler: Any, optimizer: Optimizer) -> None:
+        """Gradients are about to be divided."""
+        for tap in self._tapped(optimizer):
+            if scaler.is_enabled() and tap.scaler is None:
+                tap.is_unscaled_by(scaler)
+
+    @_guarded
+    def has_unscaled(self, scaler: Any, optimizer: Optimizer) -> None:
+        """They have been."""
+        for tap in self._tapped(optimizer):
+            if tap.scaler is scaler:
+                tap.has_been_unscaled()
+
+    def steps(self, scaler: Any, optimizer: Optimizer) -> None:
+        """The optimizer is about to step, or not to."""
+        for tap in self._tapped(optimizer):
+            tap.is_awaited = True
+
+    @_guarded
+    def has_stepped(self, scaler: Any, optimizer: Optimizer) -> None:
+        """Either has happened."""
+        for tap in self._tapped(optimizer):
+            if tap.is_awaited:
+                self._leave_out(tap)
+
+    @_guarded
+    def updates(self, scaler: Any) -> None:
+        """The iteration of this scaler is over; whoever has unscaled and not stepped has left the step out."""
+        for tap in self._taps:
+            if tap.scaler is scaler:
+                self._leave_out(tap)
+
+    def _leave_out(self, tap: Tap) -> None:
+        tap.has_gradients(self._iteration)
+        self._end(tap, skipped=True)
+
+    def _tapped(self, optimizer: Optimizer) -> list[Tap]:
+        return [tap for tap in self._taps if tap.optimizer is optimizer]
+
+
+_open: weakref.WeakSet[Watch] = weakref.WeakSet()
+
+
+# Arguments -------------------------------------------------------------------------------------------------------
+
+
+def _as_models(model: Any) -> dict[str, nn.Module]:
+    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    for name, each in models.items():
+        if not isinstance(each, nn.Module):
+            came = "an optimizer" if isinstance(each, Optimizer) else described(each)
+            raise ModelError(
+                f"watch takes the model and its optimizer: gv.watch(model, optimizer); the model was {came}. Several "
+                'go by name: gv.watch({"G": g, "D": d}, [opt_g, opt_d]).'
+            )
+        if not isinstance(name, str) or (isinstance(model, Mapping) and not name):
+            raise ModelError(f'A model goes by a name, as in gv.watch({{"G": g}}, optimizer); got {name!r}.')
+    if not models:
+        raise ModelError("There is no model to watch: gv.watch(model, optimizer).")
+    return models
+
+
+def _as_optimizers(optimizer: Any) -> list[Optimizer]:
+    given = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
+    if isinstance(given, str | nn.Module | Mapping) or not isinstance(given, Iterable):
+        raise OptimizerError(
+            f"watch takes the optimizer that steps, or a list of them: gv.watch(model, optimizer); got "
+            f"{described(optimizer)}."
+        )
+    optimizers = []
+    for each in given:
+        if not isinstance(each, Optimizer):
+            raise OptimizerError(
+                f"watch takes optimizers that step, a torch.optim.Optimizer each; got {described(each)}."
+            )
+        optimizers.append(_inner(each))
+    if not optimizers:
+        raise OptimizerError("There is no optimizer to watch: gv.watch(model, optimizer).")
+    if len({id(each) for each in optimizers}) < len(optimizers):
+        raise OptimizerError("The same optimizer is there twice; name each once.")
+    return optimizers
+
+
+def _inner(optimizer: Optimizer) -> Optimizer:
+    """The one inside, where a library has wrapped it: that one steps."""
+    inner = getattr(optimizer, "optimizer", None)
+    return _inner(inner) if isinstance(inner, Optimizer) and inner is not optimizer else optimizer
+
+
+def _check_scaler(scaler: Any) -> None:
+    needed = ("is_enabled", "get_scale", "unscale_", "step", "update")
+    if scaler is not None and not all(hasattr(scaler, name) for name in needed):
+        raise TypeError(f"scaler is a torch.amp.GradScaler; got {described(scaler)}.")
+
+
+def _names(models: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]) -> list[str] | None:
+    """What the optimizers are called: as the model that each alone moves, and nothing else; or by their places."""
+    if len(optimizers) < 2:
+        return None
+    own = {name: {id(p) for p in model.parameters()} for name, model in models.items()}
+    moved = [
+        [name for name, ids in own.items() if any(id(p) in ids for group in each.param_groups for p in group["params"])]
+        for each in optimizers
+    ]
+    alone = [names[0] for names in moved if len(names) == 1]
+    is_clear = "" not in models and len(set(alone)) == len(optimizers)
+    return alone if is_clear else [str(place) for place in range(len(optimizers))]
+
+
+def _check_held(followed: Models, optimizers: Sequence[Optimizer], names: Sequence[str] | None) -> None:
+    known = {id(p) for p in followed.parameters().values()}
+    for place, optimizer in enumerate(optimizers):
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        others = sum(id(p) not in known for p in held)
+        kind, which = type(optimizer).__name__, "" if names is None else f" (number {place})"
+        if held and others == len(held):
+            raise OptimizerError(
+                f"The {kind}{which} holds no parameter of the model, so there would be nothing to see. Give the model "
+                "that it trains; several go by name: gv.watch({'G': g, 'D': d}, [opt_g, opt_d])."
+            )
+        if others:
+            warn(
+                f"The {kind}{which} holds {others} of {len(held)} parameters that belong to no model watched, and they "
+                "are not recorded. Give that as well: gv.watch({'model': model, 'loss': loss}, optimizer).",
+                RecordingWarning,
+            )
