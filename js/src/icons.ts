@@ -3,8 +3,11 @@
 const SVG = "http://www.w3.org/2000/svg";
 
 export const ICONS = {
-  fold: "M2 3.5h12M5 8h6M7 12.5h2",
-  unfold: "M2 3.5h12M4 8h10M4 12.5h10",
+  declaration: "M2.5 3.5h11M2.5 8h11M2.5 12.5h11",
+  norm: "M2.5 3.5h11M2.5 8h7M2.5 12.5h3",
+  change: "M2 11.5 6 7l3 3 5-6M10.5 4H14v3.5",
+  fold: "M3 6l5 4 5-4M3 2.5h10M3 13.5h10",
+  unfold: "M3 2.5h10M6 6.5h7M6 10h7M6 13.5h7",
   in: "M3 8h10M8 3v10",
   out: "M3 8h10",
   whole: "M2 3v10M14 3v10M4.5 8h7M6.5 5.5 4 8l2.5 2.5M9.5 5.5 12 8l-2.5 2.5",

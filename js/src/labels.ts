@@ -1,7 +1,9 @@
 // The names beside the lanes. Long names keep their end, which is what tells them apart.
 import { element } from "./element";
-import type { Header, Layout, Row } from "./rows";
-import { fitEnd, PITCH } from "./rows";
+import { unitsOf } from "./folds";
+import type { Header, Row } from "./rows";
+import { fitEnd, layOut, PITCH } from "./rows";
+import type { Parameter } from "./store";
 
 /** Css pixels: the dtype's column with its gap, a fold's triangle, and what "loss 0.214" needs. */
 const NOTE = 33;
@@ -42,8 +44,13 @@ export class Labels {
     return size;
   };
 
-  /** The width of the label column: what the names need, folded or open, within a share of the widget. */
-  width({ rows, headers }: Layout, available: number): number {
+  /**
+   * The width of the label column: what the names need, within a share of the widget. Of all of them, open: folding and
+   * filtering move nothing sideways. `whole`: names stand without headers, which would tell alike ones apart.
+   */
+  width(parameters: readonly Parameter[], available: number, whole: boolean): number {
+    const units = unitsOf(parameters, new Set());
+    const { rows, headers } = layOut(whole ? units.map((unit) => ({ ...unit, block: "" })) : units);
     const family = getComputedStyle(this.element).fontFamily;
     if (family !== this.family) this.sizes.clear();
     this.family = family;

@@ -46,6 +46,25 @@ export function mergeCell({ max, min, flags, offset, stride }: Lane, first: numb
   return cell;
 }
 
+/** The columns [first, end) as one: what sorting looks at. All rows at once, as they lie in memory. */
+export function mergeColumns(columns: Columns, first: number, end: number): Columns {
+  const { rows } = columns;
+  const count = first < end ? 1 : 0;
+  const max = new Float32Array(rows).fill(NaN);
+  const min = new Float32Array(rows).fill(NaN);
+  const flags = new Uint8Array(rows);
+  for (let c = first, i = first * rows; c < end; c++) {
+    for (let r = 0; r < rows; r++, i++) {
+      const h = columns.max[i]!;
+      const l = columns.min[i]!;
+      if (!(max[r]! >= h) && h === h) max[r] = h;
+      if (!(min[r]! <= l) && l === l) min[r] = l;
+      flags[r]! |= columns.flags[i]!;
+    }
+  }
+  return { count, rows, start: columns.start.slice(first, first + count), stop: columns.stop.slice(end - count, end), max, min, flags };
+}
+
 /** Several parameters as one row: in each column the largest, the smallest, and every flag. */
 class Fold implements Lane {
   readonly offset = 0;

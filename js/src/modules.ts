@@ -1,24 +1,44 @@
-// Which modules are folded, as the user has it.
-import { depthFor, depthOf, foldedAt, opened } from "./folds";
+// Which rows the user has asked for: modules that are folded, names that are looked for, an order.
+import { depthFor, depthOf, foldedAt, opened, unitsOf } from "./folds";
+import type { Unit } from "./folds";
+import { matcher } from "./order";
 import type { Parameter } from "./store";
 
 /** More rows than this are not seen at once. */
 export const MANY_ROWS = 60;
 
 export class Modules {
-  folded: ReadonlySet<string> = new Set();
+  private folded: ReadonlySet<string> = new Set();
+  private parameters: readonly Parameter[] = [];
   private names: readonly string[] = [];
   private depth = Infinity;
   private deepest = 0;
   private touched = false;
+  private text = "";
+  /** What was folded before names were looked for. */
+  private before: ReadonlySet<string> | null = null;
 
   /** Other parameters: a large model is folded as far as it takes, unless the user has said what to fold. */
   read(parameters: readonly Parameter[]): void {
+    this.parameters = parameters;
     this.names = parameters.map((parameter) => parameter.name);
     this.deepest = depthOf(this.names);
     if (this.touched) return;
     this.depth = depthFor(parameters, MANY_ROWS);
     this.folded = foldedAt(this.names, this.depth);
+  }
+
+  get units(): Unit[] {
+    const fits = matcher(this.text);
+    return unitsOf(this.parameters, this.folded, (place) => fits(this.names[place]!));
+  }
+
+  /** Show the names that hold these words; few of them outside their folded modules. */
+  filter(text: string): void {
+    this.text = text.trim();
+    this.before ??= this.folded;
+    this.folded = this.text && this.names.filter(matcher(this.text)).length <= MANY_ROWS ? new Set() : this.before;
+    if (!this.text) this.before = null;
   }
 
   fold(module: string): void {

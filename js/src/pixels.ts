@@ -2,6 +2,7 @@
 //
 // A column at least a pixel wide owns the pixels from round(start) to round(stop). Narrower columns share
 // pixels: then the pixel shows every column that touches it, so that nothing is lost by downscaling.
+import { bisectLeft, bisectRight } from "d3-array";
 import type { Extent } from "./extent";
 import type { Columns } from "./wire";
 
@@ -58,17 +59,7 @@ export function placeColumns(columns: Pick<Columns, "count" | "start" | "stop">,
 
 /** The columns [from, to) that have iterations in view. */
 export function columnsIn({ count, start, stop }: Pick<Columns, "count" | "start" | "stop">, extent: Extent): [number, number] {
-  const first = (isPast: (column: number) => boolean): number => {
-    let lo = 0;
-    let hi = count;
-    while (lo < hi) {
-      const middle = (lo + hi) >> 1;
-      if (isPast(middle)) hi = middle;
-      else lo = middle + 1;
-    }
-    return lo;
-  };
-  return [first((c) => stop[c]! > extent.start), first((c) => start[c]! >= extent.start + extent.span)];
+  return [bisectRight(stop, extent.start, 0, count), bisectLeft(start, extent.start + extent.span, 0, count)];
 }
 
 /** The largest number of iterations that one pixel shows. */

@@ -1,5 +1,5 @@
 // The newest columns as they came: fine, where the overview has merged them already.
-import { withRows } from "./overview";
+import { Overview } from "./overview";
 import type { Columns } from "./wire";
 
 const KEPT = 1024;
@@ -32,23 +32,7 @@ export class Recent {
 }
 
 function join(pieces: readonly Columns[]): Columns {
-  const rows = Math.max(0, ...pieces.map((piece) => piece.rows));
-  const wide = pieces.map((piece) => (piece.rows < rows ? withRows(piece, rows) : piece));
-  const count = wide.reduce((sum, piece) => sum + piece.count, 0);
-  const all: Columns = {
-    count,
-    rows,
-    start: new Uint32Array(count),
-    stop: new Uint32Array(count),
-    max: new Float32Array(count * rows),
-    min: new Float32Array(count * rows),
-    flags: new Uint8Array(count * rows),
-  };
-  let at = 0;
-  for (const piece of wide) {
-    for (const name of ["start", "stop"] as const) all[name].set(piece[name], at);
-    for (const name of ["max", "min", "flags"] as const) all[name].set(piece[name], at * rows);
-    at += piece.count;
-  }
+  const all = new Overview(0, Infinity);
+  for (const piece of pieces) all.append(piece);
   return all;
 }

@@ -1,4 +1,5 @@
 // Where each row lies: blocks of a module, with a bold header where names are nested.
+import { bisector } from "d3-array";
 import type { Unit } from "./folds";
 
 /** Css pixels. A row is PITCH high with one pixel of gap at its bottom. */
@@ -55,17 +56,10 @@ export function layOut(units: readonly Unit[]): Layout {
   return layout;
 }
 
+const byBottom = bisector((row: Row) => row.top + PITCH);
+
 /** The place of the first row that ends below a height. */
-export function firstBelow(rows: readonly Row[], y: number): number {
-  let lo = 0;
-  let hi = rows.length;
-  while (lo < hi) {
-    const middle = (lo + hi) >> 1;
-    if (rows[middle]!.top + PITCH <= y) lo = middle + 1;
-    else hi = middle;
-  }
-  return lo;
-}
+export const firstBelow = (rows: readonly Row[], y: number): number => byBottom.right(rows as Row[], y);
 
 /** The place of the row at a height; null over a header or a gap between modules. */
 export function rowAt({ rows }: Layout, y: number): number | null {

@@ -3,6 +3,7 @@
 // The kernel is deaf while a cell trains, so nothing here waits for an answer: after a gap in `seq` the
 // store asks for the whole picture and goes on with what it gets, leaving a hole.
 import type { AnyModel } from "@anywidget/types";
+import { bisectRight } from "d3-array";
 import type { Domain, Scale } from "./colour";
 import { domainOf, NORMS, pixelTable, RATIOS } from "./colour";
 import type { Extent } from "./extent";
@@ -162,14 +163,7 @@ export class Store {
 
   /** The epoch (0-based) of an iteration. */
   epochOf(iteration: number): number {
-    let lo = 0;
-    let hi = this.epochs.length;
-    while (lo < hi) {
-      const middle = (lo + hi) >> 1;
-      if (this.epochs[middle]! <= iteration) lo = middle + 1;
-      else hi = middle;
-    }
-    return this.firstEpoch + Math.max(0, lo - 1);
+    return this.firstEpoch + Math.max(0, bisectRight(this.epochs, iteration) - 1);
   }
 
   /** The number (0-based) of the first epoch in `epochs`: 0, unless messages were missed. */

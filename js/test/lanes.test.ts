@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { laneOf, Lanes, lossLane, mergeCell } from "../src/lanes";
+import { laneOf, Lanes, lossLane, mergeCell, mergeColumns } from "../src/lanes";
 import { Overview } from "../src/overview";
 import { decodeColumns, Flag } from "../src/wire";
 import type { Column } from "./encode";
@@ -39,4 +39,12 @@ test("parameters that the columns do not know yet were not recorded", () => {
   const all = decoded(singles([[1, 5]]), 2);
   assert.deepEqual(mergeCell(laneOf(all, 7), 0, 0), { max: NaN, min: NaN, flags: Flag.not_recorded });
   assert.deepEqual(mergeCell(new Lanes().lane(all, [0, 7]), 0, 0), { max: 1, min: 1, flags: Flag.not_recorded });
+});
+
+test("columns as one are what each row's cells are as one", () => {
+  const all = decoded(singles([[1, 9, 4], [NaN, 2, 5], [3, NaN, 6], [7, 7, 7]]).map((c, i) => ({ ...c, flags: [i, 2 * i, 0] })), 3);
+  const one = mergeColumns(all, 1, 4);
+  for (const place of [0, 1]) assert.deepEqual(mergeCell(laneOf(one, place), 0, 0), mergeCell(laneOf(all, place), 1, 3));
+  assert.deepEqual([one.count, one.start[0], one.stop[0]], [1, 1, 4]);
+  assert.equal(mergeColumns(all, 2, 2).count, 0);
 });

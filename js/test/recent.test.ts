@@ -11,16 +11,16 @@ test("the newest columns stay as they came, and old ones go", () => {
   assert.equal(recent.start, Infinity);
   for (let first = 0; first < 5000; first += 100) recent.add(decoded(Array.from({ length: 100 }, (_, i) => [first + i, 0]), first));
   const { columns } = recent;
-  assert.equal(columns.stop.at(-1), 5000);
+  assert.equal(columns.stop[columns.count - 1], 5000);
   assert.ok(columns.count >= 1024 && columns.count < 1200);
   assert.equal(recent.start, columns.start[0]);
-  assert.ok(columns.start.every((start, c) => columns.max[c * 2] === start));
+  assert.ok(columns.start.slice(0, columns.count).every((start, c) => columns.max[c * 2] === start));
 });
 
 test("parameters that came later were not recorded before", () => {
   const recent = new Recent();
   recent.add(decoded([[1, 9]], 0));
   recent.add(decoded([[1, 2, 9]], 1));
-  assert.deepEqual([...recent.columns.flags], [0, Flag.not_recorded, 0, 0, 0, 0]);
-  assert.deepEqual([...recent.columns.max], [1, NaN, 9, 1, 2, 9]);
+  assert.deepEqual([...recent.columns.flags.slice(0, 6)], [0, Flag.not_recorded, 0, 0, 0, 0]);
+  assert.deepEqual([...recent.columns.max.slice(0, 6)], [1, NaN, 9, 1, 2, 9]);
 });

@@ -1,0 +1,29 @@
+// In which order rows stand.
+import type { Unit } from "./folds";
+import type { Cell } from "./lanes";
+import { Flag } from "./wire";
+
+export type Order = "declaration" | "norm" | "change";
+
+/** How high a row stands: by its largest value, or by how many times its smallest that is. Trouble comes first. */
+export function rank({ max, min, flags }: Cell, order: Order): number {
+  if (flags & (Flag.nan | Flag.posinf | Flag.neginf)) return Infinity;
+  const largest = Math.max(Math.abs(max), Math.abs(min));
+  if (Number.isNaN(largest)) return -1;
+  if (order === "norm") return largest;
+  // What was zero at some time has changed more than any number says.
+  return largest === 0 ? 0 : Math.min(largest / Math.min(Math.abs(max), Math.abs(min)), Number.MAX_VALUE);
+}
+
+/** The units in order; those that stand equally high as they are declared. Blocks are torn apart. */
+export function sorted(units: readonly Unit[], order: Order, cellOf: (unit: Unit) => Cell): Unit[] {
+  if (order === "declaration") return [...units];
+  const ranked = units.map((unit) => ({ unit: { ...unit, block: "" }, rank: rank(cellOf(unit), order) }));
+  return ranked.sort((a, b) => (a.rank === b.rank ? 0 : b.rank - a.rank)).map(({ unit }) => unit);
+}
+
+/** Names that hold every word of a text, whichever case they are in. */
+export function matcher(text: string): (name: string) => boolean {
+  const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return (name) => wanted.every((word) => name.toLowerCase().includes(word));
+}
