@@ -66,6 +66,7 @@ class Tap:
         self._draft: Draft | None = None
         self._has_begun = self._is_due = self._is_touched = False
         self._reached: set[int] = set()
+        self._before_closure: list[tuple[Tensor, Tensor, int]] = []
         self._traces: _Traces | None = None
         self._scale = 1.0
         self._found_inf: Tensor | None = None
@@ -94,6 +95,8 @@ class Tap:
         if self._held.ids.isdisjoint(reached) or self._closure_calls > 1:
             return
         self._begun()
+        if self._before_closure:
+            self._forget_cleared()
         self._reached |= reached
         if self._is_due:
             self._see_backward(iteration, is_scaled=is_scaled)
@@ -161,16 +164,28 @@ class Tap:
         """The optimizer is about to step; the closure that it should call, if it was given one."""
         self.is_stepping, self.is_awaited = True, False
         self._found_inf = getattr(self.optimizer, "found_inf", None)
+        self._begun()
         if closure is None:
             self.has_gradients(iteration)
         else:
-            self._reached.clear()  # what was reached before is dropped in the closure
-            self._has_begun = False
-            self._begun()
+            self._before_closure = [
+                (p, p.grad, _version(p.grad))
+                for p in self._held.parameters
+                if id(p) in self._reached and p.grad is not None
+            ]
         if self._draft is not None:
             held = self._held
             self._recorder.before_step(self._draft, dict(zip(held.names, held.parameters, strict=True)))
         return None if closure is None else _Counted(closure, self, iteration)
+
+    def _forget_cleared(self) -> None:
+        """A closure may clear what was there before it, as those of LBFGS do, or add to it, as where it accumulates."""
+        cleared = {
+            id(p) for p, grad, version in self._before_closure if p.grad is not grad or _version(grad) != version
+        }
+        # What its pass adds to is among them, and is reached by it.
+        self._reached -= cleared
+        self._before_closure = []
 
     def calls_closure(self) -> None:
         """The optimizer evaluates the loss."""
