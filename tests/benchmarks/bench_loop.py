@@ -47,6 +47,9 @@ TARGETS = {
     "all": {"mlp": 1.12, "transformer": 1.04, "deep": 1.18},
     "live": {"mlp": 1.14, "transformer": 1.06, "deep": 1.20},
 }
+NO_MORE_THAN = {"watch norms": "norms", "watch all": "all"}
+"""Watching a loop costs no more than gradviz's own loop that records the same, in the same run."""
+
 Statistic = Callable[[list[float]], float]
 
 FAR = 1.3  # times the allowed excess
@@ -58,7 +61,7 @@ ROUNDS = {"ours": 200, "peers": 40}
 """Of a process, if there is time for all."""
 
 SECONDS = {
-    "ours": {"mlp": (12, 4), "transformer": (45, 12), "deep": (22, 6), "vanishing": (10, 4)},
+    "ours": {"mlp": (12, 4), "transformer": (50, 12), "deep": (24, 6), "vanishing": (10, 4)},
     "peers": {"mlp": (8, 4), "transformer": (16, 8), "deep": (12, 5)},
 }
 """That the rounds of a process may take; the second with QUICK=1. They decide for the transformer alone, on a machine
@@ -144,6 +147,10 @@ def compare(processes: list[dict[str, Any]], of: Statistic = median) -> list[Res
         ratios = [typical(process, loop, of=of) / typical(process, *against, of=of) for process in processes]
         step_us = median(typical(process, loop, of=of) for process in processes)
         results.append(Result(model, loop, median(ratios), ratios, TARGETS.get(loop, {}).get(model), step_us))
+    found = {result.loop: result for result in results}
+    for loop, other in NO_MORE_THAN.items():
+        if loop in found and other in found:
+            found[loop].target = found[other].ratio
     return results
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
+from dataclasses import replace
 from typing import Any
 
 import comm
@@ -14,7 +16,7 @@ from torch import Tensor, nn
 
 import gradviz as gv
 from gradviz.widgets import publish
-from tests.benchmarks.interleaved import Batches, Loop, Stopwatch
+from tests.benchmarks.interleaved import LEARNING_RATE, Batches, Loop, Stopwatch
 from tests.benchmarks.models import Setting
 
 
@@ -28,6 +30,8 @@ def loops(setting: Setting, adam: torch.optim.Adam) -> list[Loop]:
         trainer("norms", setting, adam, "norms"),
         trainer("all", setting, adam, "all"),
         live(setting, adam),
+        watched("watch norms", setting, "norms"),
+        watched("watch all", setting, "all"),
     ]
 
 
@@ -64,15 +68,26 @@ def floor(setting: Setting, adam: torch.optim.Adam) -> Loop:
 def trainer(name: str, setting: Setting, adam: torch.optim.Adam, record: Any) -> Loop:
     """gradviz's loop, as it is called by everyone."""
     loop = gv.trainer(setting.model, setting.criterion, adam, record=record)
-    columns = {None: [], "norms": ["norm"], "all": ["norm", "mean", "std", "max_abs", "zero_fraction"]}[record]
-
-    def recorded() -> int:
-        return int(loop.history.gradients[columns].notna().all(axis=1).sum()) if columns else 0
 
     def train(batches: Batches) -> None:
         loop.run(batches, display=None)
 
-    return Loop(name, train, recorded=recorded, records=tensors(setting.model) if columns else 0)
+    records = tensors(setting.model) if record else 0
+    return Loop(name, train, recorded=lambda: rows_of(loop.history, record), records=records)
+
+
+def watched(name: str, setting: Setting, record: Any) -> Loop:
+    """The bare loop, watched; on a model of its own, so that nobody else's step pays for the hooks."""
+    model, adam = a_copy(setting.model)
+    watch = gv.watch(model, adam, record=record)
+    loop = bare(name, replace(setting, model=model), adam)
+    return replace(loop, recorded=lambda: rows_of(watch.history, record), records=tensors(model))
+
+
+def rows_of(history: gv.History, record: Any) -> int:
+    """How many gradients have all numbers that they should have."""
+    columns = {None: [], "norms": ["norm"], "all": ["norm", "mean", "std", "max_abs", "zero_fraction"]}[record]
+    return int(history.gradients[columns].notna().all(axis=1).sum()) if columns else 0
 
 
 def live(setting: Setting, adam: torch.optim.Adam) -> Loop:
@@ -130,6 +145,12 @@ class ToBrowser(BaseComm):
     def send_multipart(self, parts: list[Any], copy: bool) -> None:
         ToBrowser.messages += 1
         ToBrowser.n_bytes += len(b"".join(parts))
+
+
+def a_copy(model: nn.Module) -> tuple[nn.Module, torch.optim.Adam]:
+    """The model and an optimizer of it, for hooks."""
+    twin = copy.deepcopy(model)
+    return twin, torch.optim.Adam(twin.parameters(), lr=LEARNING_RATE)
 
 
 def tensors(model: nn.Module) -> int:

@@ -7,7 +7,6 @@ own, so that nobody else's step pays for their hooks.
 from __future__ import annotations
 
 import atexit
-import copy
 import itertools
 import tempfile
 import time
@@ -20,13 +19,12 @@ import torch
 import torchlens.trackers
 import wandb
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 from wandb.proto.wandb_internal_pb2 import Record
 
-from tests.benchmarks.interleaved import LEARNING_RATE, Batches, Loop
+from tests.benchmarks.interleaved import Batches, Loop
 from tests.benchmarks.models import Setting
-from tests.benchmarks.ours import bare, tensors
+from tests.benchmarks.ours import a_copy, bare, tensors
 
 
 def loops(setting: Setting, adam: torch.optim.Adam) -> list[Loop]:
@@ -103,12 +101,6 @@ def torchlens_watch(setting: Setting) -> Loop:
 
     loop = bare("TorchLens watch", replace(setting, model=model), adam)
     return replace(loop, recorded=recorded, records=tensors(model))
-
-
-def a_copy(model: nn.Module) -> tuple[nn.Module, torch.optim.Adam]:
-    """The model and an optimizer of it, for hooks."""
-    twin = copy.deepcopy(model)
-    return twin, torch.optim.Adam(twin.parameters(), lr=LEARNING_RATE)
 
 
 def records(file: Path) -> Iterator[bytes]:

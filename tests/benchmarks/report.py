@@ -25,6 +25,11 @@ OURS = {
     "norms": ('gradviz, `record="norms"`', "norm"),
     "all": ('gradviz, `record="all"`', "norm, mean, std, max_abs, share of zeros, counts of NaN and infinities"),
     "live": ("the same with its heatmap on show", "the same, and a picture, live"),
+    "watch norms": ('a plain loop under `gv.watch(record="norms")`', "norm"),
+    "watch all": (
+        'a plain loop under `gv.watch(record="all")`',
+        "norm, mean, std, max_abs, share of zeros, counts of NaN and infinities",
+    ),
 }
 OTHERS = {
     "floor": ("one `torch._foreach_norm`, one transfer", "norm"),
@@ -50,7 +55,8 @@ def table(report: dict[str, Any]) -> str:
     ]
     for loop, (name, recorded) in LOOPS.items():
         cells = [f"{ratio[model, loop]:.3f}" if (model, loop) in ratio else "" for model in MODELS]
-        lines.append(f"| {name} | {' | '.join(cells)} | {recorded} |")
+        if any(cells):
+            lines.append(f"| {name} | {' | '.join(cells)} | {recorded} |")
     return "\n".join([*lines, "", *ahead(ratio), *history(report), circumstances(report), ""])
 
 

@@ -42,6 +42,12 @@ def test_where_every_step_sends_the_median_says_it_all() -> None:
     assert typical(measured, "live") == 110.0
 
 
+def test_watching_may_cost_what_the_loop_that_records_the_same_costs_in_the_same_run() -> None:
+    by_loop = {result.loop: result for result in compare([process(norms=[105.0], **{"watch norms": [106.0]})])}
+    assert by_loop["watch norms"].target == by_loop["norms"].ratio == 1.05
+    assert by_loop["watch norms"].verdict == "over"
+
+
 @pytest.mark.parametrize(
     ("ratios", "verdict"),
     [
