@@ -1,4 +1,7 @@
-"""Rows as columns of a picture: a cell for each parameter's norm, with what happened there, and the loss last."""
+"""Rows as columns of a picture: a cell for each parameter's norm, with what happened there, and the loss last.
+
+A column of an iteration that was thinned has the loss alone, and joins the one before it: it says nothing of gradients.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradviz.history import schema
+from gradviz.history.attempts import END
 from gradviz.history.overview import (
     FROZEN,
     NAN,
@@ -64,7 +68,16 @@ class Picture:
             rows = gathered(store.held("backward", first=first, last=last), _PLANES, places)
             if not np.array_equal(rows.iteration, iteration):
                 rows = _aligned(rows, iteration, places)
-            return columns_of(rows, store.read_metrics(start, stop)["loss"])
+            metrics = store.read_metrics(start, stop)
+            columns = columns_of(rows, metrics["loss"])
+            if store.thins:
+                joins = metrics["thinned"].values & (iteration > self._first_recorded())
+                columns.flags[joins, :-1] = 0
+            return columns
+
+    def _first_recorded(self) -> int:
+        pieces = self._store.held("backward")
+        return int(pieces[0][0].iteration[pieces[0][1]][0]) if pieces else END
 
 
 def _aligned(rows: Rows, iteration: NDArray[np.int64], places: NDArray[np.int64]) -> Rows:
@@ -103,6 +116,7 @@ def columns_of(rows: Rows, loss: Column) -> Columns:
             flags[:, :-1] |= (rows.planes[name] > 0) * np.uint8(flag)
         uncounted = odd[:, :-1] & np.isnan(rows.planes["nan"]) & np.isin(rows.planes["state"], _MEASURED)
         flags[:, :-1] |= uncounted * _kinds(norms)  # the norm alone is known, and says as much
+        flags[:, :-1] |= (np.isnan(picture[:, :-1]) & (flags[:, :-1] == 0)) * np.uint8(NOT_RECORDED)
         flags[:, -1] = _kinds(loss.values)
     if loss.missing is not None:
         flags[loss.missing, -1] = NOT_RECORDED

@@ -292,6 +292,8 @@ class Comparison:
         described = reference.parameters
         own = {common: name for name, common in self._names[0].items()}
         cells = _cells(pair)
+        statistics, states = _rows(cells, pair.ratio)
+        _join_thinned(cells, np.union1d(reference.thinned, self._runs[run].thinned))
         history = Ratios(run, self._reference, cells, memory_limit=reference.memory_limit)
         history.declare(
             [
@@ -299,7 +301,6 @@ class Comparison:
                 for name in pair.names
             ]
         )
-        statistics, states = _rows(cells, pair.ratio)
         epochs = [view.metrics["epoch"].reindex(pair.index) for view in (reference, self._runs[run])]
         epoch = epochs[0].fillna(epochs[1]).cummax().ffill().fillna(0).to_numpy(np.int64)
         for place, iteration in enumerate(pair.index):
@@ -407,6 +408,14 @@ def _cells(pair: _Pair) -> Columns:
     flags[:, :-1] = _FLAG_OF_LOOK[pair.looks] | _FLAG_OF_LOOK[pair.other_looks]
     start = pair.index.to_numpy(np.uint32)
     return Columns(start, start + np.uint32(1), picture, picture, flags)
+
+
+def _join_thinned(cells: Columns, thinned: NDArray[np.int64]) -> None:
+    """Let iterations that either run thinned join those before, unless something went wrong in the other."""
+    flags = cells.flags[:, :-1]
+    stands = ~np.isin(cells.start, thinned)
+    is_bad = (flags & (NAN | POSINF | NEGINF) > 0).any(axis=1)
+    flags[~stands & ~is_bad & np.logical_or.accumulate(stands)] = 0
 
 
 def _rows(cells: Columns, ratio: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:

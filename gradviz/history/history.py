@@ -276,8 +276,8 @@ class History(View):
         self,
         iteration: int,
         epoch: int,
-        statistics: NDArray[np.float64],
-        states: NDArray[np.uint8],
+        statistics: NDArray[np.float64] | None,
+        states: NDArray[np.uint8] | None,
         metrics: Mapping[str, Any],
         loss_scale: float = 1.0,
         skipped: bool = False,
@@ -290,8 +290,10 @@ class History(View):
         Parameters
         ----------
         iteration, epoch : int
-        statistics : float64 array of shape [parameters, statistics]
-        states : uint8 array of shape [parameters]
+        statistics : float64 array of shape [parameters, statistics], or None
+        states : uint8 array of shape [parameters], or None
+            Both None where nothing was to be recorded of this iteration's gradients, but of every tenth only, say:
+            frames have it as "not_recorded", and in the picture its loss joins the iteration recorded before it.
         metrics : mapping of str to number
             The batch's own values; tensors and numpy's numbers of one entry are taken as what they say.
         loss_scale : float
@@ -309,7 +311,11 @@ class History(View):
             shape. Nothing is written then.
         """
         store, keeper = self._store, self._keeper
-        measured = {"backward": (statistics, states), **(stages or {})}
+        measured = dict(stages or {})
+        if statistics is not None and states is not None:
+            measured["backward"] = statistics, states
+        elif statistics is not None or states is not None:
+            raise HistoryError("Statistics and states are given together, or neither: None twice.")
         if not keeper.is_writing:
             self.begin_run()
         self._check(iteration, epoch, measured)
@@ -317,8 +323,13 @@ class History(View):
         row |= {"loss_scale": loss_scale, "skipped": skipped}
         values = self.check_metrics(metrics)
         row |= values
+        optional: dict[str, Any] = {}
         if optimizer is not None:
-            _check_optimizer(optimizer, store.metrics)
+            optional["optimizer"] = optimizer
+        if "backward" not in measured:
+            optional["thinned"] = True
+        if optional:
+            _check_optional(optional, store.metrics)
         with store.lock:
             if epoch >= len(store.epoch_starts):
                 store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
@@ -327,13 +338,13 @@ class History(View):
                     table, own = table[:0], own[:0]  # what a row lacks was not recorded
                 store.stage(stage).append(iteration, epoch, store.attempts.current, table, own)
             store.metrics.grow(values)
-            if optimizer is not None:
-                store.metrics.grow_texts(["optimizer"])
-                row["optimizer"] = store.metrics.vocabulary["optimizer"].place(optimizer)
+            for name, value in optional.items():
+                store.metrics.grow([name], OPTIONAL[name])
+                row[name] = store.metrics.vocabulary[name].place(value) if OPTIONAL[name] == "text" else value
             store.metrics.append(row)
             store.iterations.append(iteration)
             store.change()
-        keeper.appended(statistics.nbytes + 8 * len(row))
+        keeper.appended(sum(table.nbytes for table, _ in measured.values()) + 8 * len(row))
         self.notify()
 
     def check_metrics(self, metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -357,7 +368,7 @@ class History(View):
         values = {name: value if type(value) is float else _number(name, value) for name, value in metrics.items()}
         if not _OTHERS.isdisjoint(values):
             name = next(name for name in values if name in _OTHERS)
-            raise HistoryError(f"A metric cannot be called {name!r}: history.metrics has a column of that name.")
+            raise HistoryError(f"A metric cannot be called {name!r}: its table has a column of that name.")
         if not values.keys() <= self._store.metrics.schema.keys():
             _check_names(values)
         return values
@@ -566,12 +577,14 @@ def _number(name: str, value: Any) -> float:
         ) from None
 
 
-def _check_optimizer(name: Any, metrics: Table) -> None:
+def _check_optional(values: Mapping[str, Any], metrics: Table) -> None:
     """Refuse what no file could hold beside what is there."""
+    name = values.get("optimizer", "SGD")
     if not isinstance(name, str) or not name or _has_surrogates(name):
         raise HistoryError(f'optimizer is the name of the one that took the step, such as "generator"; got {name!r}.')
-    if metrics.schema.get("optimizer", "text") != "text":
-        raise HistoryError('The run has a metric called "optimizer", so that no column can say which optimizer it was.')
+    for column in values:
+        if metrics.schema.get(column, OPTIONAL[column]) != OPTIONAL[column]:
+            raise HistoryError(f"The run has a metric called {column!r}, so that no other column can be called so.")
 
 
 def _check_names(metrics: Iterable[str]) -> None:

@@ -8,13 +8,16 @@ neighbours merge pairwise and every column covers twice as many::
     level 2    |0 1 2 3|4 5 6 7|
 
 A merge keeps the maximum, the minimum and the union of the flags, so one bad iteration in 100,000 stays visible.
+
+A column that says nothing of any parameter, neither a value nor a flag, is of an iteration at which only the loss was
+recorded: it becomes one with the column before it, whichever block that is in.
 The browser runs the same algorithm (`js/src/overview.ts`); `tests/data/overview.json` holds both to the same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -41,6 +44,8 @@ class Columns:
         Largest and smallest finite value of the iterations in the column; NaN where there is none.
     flags : uint8 array of shape [columns, rows]
         Everything that happened in the cell.
+    level : int
+        Columns in the same block of 2**level iterations are one.
     """
 
     start: NDArray[np.uint32]
@@ -48,6 +53,7 @@ class Columns:
     maximum: NDArray[np.float32]
     minimum: NDArray[np.float32]
     flags: NDArray[np.uint8]
+    level: int = 0
 
     def __len__(self) -> int:
         return len(self.start)
@@ -60,6 +66,7 @@ class Columns:
             self.maximum[columns],
             self.minimum[columns],
             self.flags[columns],
+            self.level,
         )
 
     @property
@@ -74,25 +81,35 @@ class Columns:
 
     def at_level(self, level: int) -> Columns:
         """Merge the columns that fall in the same block of 2**level iterations."""
-        if len(self) < 2:
-            return self
-        block = self.start >> np.uint32(level)
-        first = np.flatnonzero(np.concatenate(([True], block[1:] != block[:-1])))
+        first = self._begins(level)
         if len(first) == len(self):
-            return self
+            return self if level == self.level else replace(self, level=level)
         last = np.append(first[1:], len(self)) - 1
-        return Columns(
-            self.start[first],
-            self.stop[last],
-            *merged(self, first, axis=0),
-        )
+        return Columns(self.start[first], self.stop[last], *merged(self, first, axis=0), level)
 
     def at_most(self, n_columns: int) -> Columns:
         """Merge until at most `n_columns` (at least one) are left."""
-        level = 0
-        while len(np.unique(self.start >> np.uint32(level))) > max(n_columns, 1):
+        level = self.level
+        while len(self._begins(level)) > max(n_columns, 1):
             level += 1
         return self.at_level(level)
+
+    @property
+    def has_loss_alone(self) -> NDArray[np.bool_]:
+        """Which columns say nothing of any parameter: the first one's cell tells it of all."""
+        alone = np.zeros(len(self), np.bool_)
+        if self.rows > 1:
+            alone[:] = (self.flags[:, 0] == 0) & np.isnan(self.maximum[:, 0])
+        return alone
+
+    def _begins(self, level: int) -> NDArray[np.int64]:
+        """Which columns begin another one at a level."""
+        stands = ~self.has_loss_alone
+        stands[:1] = True
+        (first,) = np.nonzero(stands)
+        block = self.start[first] >> np.uint32(level)
+        begins: NDArray[np.int64] = first[np.concatenate((np.ones(len(first[:1]), np.bool_), block[1:] != block[:-1]))]
+        return begins
 
 
 def merged(
@@ -127,6 +144,7 @@ def join(pieces: Sequence[Columns], rows: int = 0) -> Columns:
         _stack([piece.maximum for piece in pieces], rows, np.float32(np.nan)),
         _stack([piece.minimum for piece in pieces], rows, np.float32(np.nan)),
         _stack([piece.flags for piece in pieces], rows, np.uint8(NOT_RECORDED)),
+        max([piece.level for piece in pieces], default=0),
     )
 
 
@@ -165,9 +183,7 @@ class Overview:
     def of(cls, columns: Columns) -> Overview:
         """One that goes on from columns it once had."""
         overview = cls()
-        overview._pieces, overview._length = [columns], len(columns)
-        widest = int((columns.stop - columns.start).max(initial=1))
-        overview.level = (widest - 1).bit_length()
+        overview._pieces, overview._length, overview.level = [columns], len(columns), columns.level
         return overview
 
     def append(self, columns: Columns) -> None:
@@ -175,8 +191,8 @@ class Overview:
         if not len(columns):
             return
         fresh = columns.at_level(self.level)
-        last = self._pieces[-1] if self._pieces else None
-        if last is not None and last.start[-1] >> np.uint32(self.level) == fresh.start[0] >> np.uint32(self.level):
+        if self._pieces and self._goes_on(fresh):
+            last = self._pieces[-1]
             self._pieces[-1] = last[:-1]
             self._length -= 1
             fresh = join([last[-1:], fresh]).at_level(self.level)
@@ -186,6 +202,11 @@ class Overview:
             self.level += 1
             self._pieces = [self.columns.at_level(self.level)]
             self._length = len(self._pieces[0])
+
+    def _goes_on(self, fresh: Columns) -> bool:
+        """Whether the first of these belongs to the last column."""
+        block, its_block = (int(start) >> self.level for start in (self._pieces[-1].start[-1], fresh.start[0]))
+        return block == its_block or bool(fresh[:1].has_loss_alone[0])
 
     @property
     def columns(self) -> Columns:

@@ -137,6 +137,25 @@ class Block:
         return read if parameters is None else {name: plane[:, parameters] for name, plane in read.items()}
 
 
+@dataclass
+class Thinned:
+    """A segment of an attempt's iterations of which no parameter was recorded."""
+
+    attempt: int
+    iteration: NDArray[np.int64]
+    epoch: NDArray[np.int64]
+    n_parameters: int = 0
+
+    def __len__(self) -> int:
+        return len(self.iteration)
+
+    def planes(
+        self, names: Sequence[str], rows: Places, parameters: NDArray[np.int64] | None
+    ) -> dict[str, NDArray[Any]]:
+        """Planes without a parameter."""
+        return _blank(len(self.iteration[rows]), names, np.empty(0, np.int64))
+
+
 class RowStore(Series[Block, Any]):
     """Append-only rows of one stage. Parameters may be added on the way; earlier rows never recorded them."""
 
@@ -182,7 +201,7 @@ def gathered(
         return _widened(*piece, names, parameters)
 
     # Files are decoded side by side; what is in memory takes no time.
-    in_turn = all(isinstance(segment, Block) for segment, _ in pieces) or len(pieces) < 2
+    in_turn = all(isinstance(segment, Block | Thinned) for segment, _ in pieces) or len(pieces) < 2
     read = list(map(planes, pieces)) if in_turn else list(side_by_side(_readers(), planes, pieces))
     taken = [
         (segment, segment.iteration[rows], segment.epoch[rows], own)

@@ -44,8 +44,9 @@ METRICS: Schema = {
 }
 """The one table that grows columns: a ``"value"`` for each metric, and those of OPTIONAL."""
 
-OPTIONAL: Schema = {"optimizer": "text"}
-"""Columns that it has once a row has something there; no metric is called so."""
+OPTIONAL: Schema = {"optimizer": "text", "thinned": "flag"}
+"""Columns that it has once a row has something there; no metric is called so. Of an iteration that was thinned, nothing
+was to be recorded but its metrics: it has no row in any stage."""
 
 TEXTS = {"event": EVENTS, "stage": STAGES, "state": STATES}
 """The texts of columns that have no others."""

@@ -82,6 +82,11 @@ class Store:
             "metrics/rows": self.metrics,
         }
 
+    @property
+    def thins(self) -> bool:
+        """Whether there are iterations of which nothing but metrics was to be recorded."""
+        return self.metrics.schema.get("thinned") == "flag"
+
     def declare(self, parameters: Sequence[Parameter]) -> None:
         """Name the parameters; tables have them in this order too."""
         self.parameters = list(parameters)

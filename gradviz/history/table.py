@@ -116,7 +116,7 @@ def _empty(kind: Kind, capacity: int) -> Column:
 
 
 class Table(Series[Sheet, Any]):
-    """Append-only rows of one schema, which may grow values and texts.
+    """Append-only rows of one schema, which may grow: a flag that a row lacks was not raised.
 
     Examples
     --------
@@ -131,15 +131,10 @@ class Table(Series[Sheet, Any]):
         self.schema = dict(schema)
         self.vocabulary = {name: Vocabulary(TEXTS.get(name, ())) for name, kind in schema.items() if kind == "text"}
 
-    def grow(self, names: Iterable[str]) -> None:
-        """Let there be a value of each of these names."""
+    def grow(self, names: Iterable[str], kind: Kind = "value") -> None:
+        """Let there be a column of each of these names."""
         for name in names:
-            self.schema.setdefault(name, "value")
-
-    def grow_texts(self, names: Iterable[str]) -> None:
-        """Let there be a text of each of these names."""
-        for name in names:
-            if self.schema.setdefault(name, "text") == "text":
+            if self.schema.setdefault(name, kind) == "text":
                 self.vocabulary.setdefault(name, Vocabulary())
 
     def append(self, row: Mapping[str, Any]) -> None:

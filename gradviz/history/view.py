@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from gradviz.errors import HistoryError, names_nearest_keyword, nearest
 from gradviz.history import frames
-from gradviz.history.rows import PLANES, Places, Rows, Segment, gathered
-from gradviz.history.schema import COUNTS, OPTIONAL, STAGES
+from gradviz.history.rows import PLANES, Places, Rows, Segment, Thinned, gathered
+from gradviz.history.schema import COUNTS, STAGES
 from gradviz.history.selection import Attempted, Selection, selection
 from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
@@ -58,6 +58,13 @@ class View:
             if not self._selections and not self.has_all_attempts:
                 return np.array(self._store.iterations, np.int64)
             return self._metrics()["iteration"].values.copy()
+
+    @property
+    def thinned(self) -> NDArray[np.int64]:
+        """The numbers of those of which only metrics were to be recorded, int64: "not_recorded" in every frame."""
+        with self._store.lock:
+            pieces = self._thinned()
+        return np.concatenate([np.empty(0, np.int64), *(segment.iteration for segment, _ in pieces)])
 
     def __repr__(self) -> str:
         return f"{len(self):,} iterations of {len(self._places):,} parameters"
@@ -376,6 +383,23 @@ class View:
         return np.flatnonzero(np.isin(iteration, chosen))
 
     def _pieces(self, stage: str) -> list[tuple[Segment, Places]]:
+        """Where the rows of a stage lie; thinned iterations, which have none, are among those of backward."""
+        return self._recorded(stage) + (self._thinned() if stage == "backward" else [])
+
+    def _thinned(self) -> list[tuple[Segment, Places]]:
+        if not self._store.thins:
+            return []
+        columns = self._metrics()
+        iteration, epoch, attempt, is_thinned = (
+            columns[name].values for name in ("iteration", "epoch", "attempt", "thinned")
+        )
+        pieces: list[tuple[Segment, Places]] = []
+        for k in np.unique(attempt[is_thinned]).tolist():
+            those = is_thinned & (attempt == k)
+            pieces.append((Thinned(k, iteration[those], epoch[those]), slice(None)))
+        return pieces
+
+    def _recorded(self, stage: str) -> list[tuple[Segment, Places]]:
         held = self._store.held(stage, all_attempts=self.has_all_attempts)
         if not self._selections:
             return held
@@ -424,7 +448,7 @@ class View:
 
     def _tidy(self) -> pd.DataFrame:
         places = self._places
-        by_stage = {stage: self._pieces(stage) for stage in self._store.stages}
+        by_stage = {stage: self._pieces(stage) for stage in STAGES}
         n_rows = sum(len(segment.iteration[rows]) for pieces in by_stage.values() for segment, rows in pieces)
         self.refuse_if_large(n_rows * len(places) * frames.TIDY_BYTES, "gradients")
         read = {stage: gathered(pieces, PLANES, places) for stage, pieces in by_stage.items() if pieces}
@@ -437,7 +461,7 @@ class View:
         n_rows = sum(len(segment.iteration[rows]) for segment, rows in pieces)
         self.refuse_if_large(n_rows * len(places) * 8, f"wide({statistic!r})")
         planes = COUNTS if statistic == "nonfinite" else (statistic,)
-        rows = gathered(pieces, planes, places)
+        rows, _ = _interleaved({stage: gathered(pieces, planes, places)})
         plane = np.sum([rows.planes[name] for name in planes], axis=0) if len(planes) > 1 else rows.planes[statistic]
         names = [self._store.names[place] for place in places]
         index = frames.index(rows.iteration, rows.attempt if self.has_all_attempts else None)
@@ -452,9 +476,10 @@ class View:
         columns = self._metrics()
         self.refuse_if_large(frames.METRIC_BYTES * len(columns) * len(columns["iteration"].values), "metrics")
         index = frames.index(columns["iteration"].values, columns["attempt"].values if self.has_all_attempts else None)
-        last = [name for name in ("loss_scale", "skipped", *OPTIONAL) if name in columns]
-        order = ["epoch", *[name for name in columns if name not in ("iteration", "attempt", "epoch", *last)], *last]
+        last = [name for name in ("loss_scale", "skipped", "optimizer") if name in columns]
         table = self._store.metrics
+        hidden = ["iteration", "attempt", "epoch", *(["thinned"] if self._store.thins else [])]
+        order = ["epoch", *[name for name in columns if name not in (*hidden, *last)], *last]
         return frames.table({name: columns[name] for name in order}, table.schema, table.vocabulary).set_index(index)
 
     def _table(self, name: str) -> pd.DataFrame:
@@ -477,14 +502,20 @@ class View:
 
 
 def _interleaved(read: dict[str, Rows]) -> tuple[Rows, NDArray[np.int8]]:
-    """The rows of several stages, those of an iteration side by side."""
+    """The rows of stages, in the order of iterations, and of each the stage."""
     stage = np.repeat(np.array([STAGES.index(name) for name in read], np.int8), [len(rows) for rows in read.values()])
     several = list(read.values())
-    if len(several) == 1:
+    if len(several) == 1 and not _is_mixed(several[0]):
         return several[0], stage
     iteration, epoch, attempt = (
         np.concatenate([getattr(rows, name) for rows in several]) for name in ("iteration", "epoch", "attempt")
     )
     order = np.lexsort((stage, iteration, attempt))
-    planes = {name: np.concatenate([rows.planes[name] for rows in several])[order] for name in PLANES}
+    planes = {name: np.concatenate([rows.planes[name] for rows in several])[order] for name in several[0].planes}
     return Rows(iteration[order], epoch[order], attempt[order], planes), stage[order]
+
+
+def _is_mixed(rows: Rows) -> bool:
+    """Whether there are iterations behind later ones, as thinned ones are."""
+    attempts = np.diff(rows.attempt)
+    return bool(((attempts < 0) | ((attempts == 0) & (np.diff(rows.iteration) < 0))).any())

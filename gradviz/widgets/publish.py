@@ -131,7 +131,8 @@ class Publisher:
             np.array([*metrics.values(), progress.loss], "<f8").tobytes(),
             np.array(starts, "<u4").tobytes(),
         ]
-        self._send({"kind": "columns", "seq": self._seq, "fresh": fresh, "run": self._run(metrics)}, buffers)
+        told = {"kind": "columns", "seq": self._seq, "fresh": fresh, "level": columns.level}
+        self._send({**told, "run": self._run(metrics)}, buffers)
         now = time.perf_counter()
         # Of the last two the cheaper one: the first message, and one that was held up, say nothing of the next.
         pause_s = min(SEND_SHARE * min(now - began, self._cost_s), MAX_INTERVAL_S)
@@ -148,8 +149,9 @@ class Publisher:
         return _within(columns, WHOLE_BYTES)
 
     def _new(self) -> Columns:
-        columns = self._history.columns(self._columns_sent)
-        self._columns_sent += len(columns)
+        fresh = self._history.columns(self._columns_sent)
+        self._columns_sent += len(fresh)
+        columns = fresh.at_level(0)  # what belongs to the column before it needs none of its own
         merged = _within(columns, LIVE_BYTES)
         self._coarse = self._coarse or len(merged) < len(columns)
         return merged

@@ -79,7 +79,7 @@ export function describeLoss(cell: Cell, when: When): Description {
   if (cell.flags & Flag.nan) flags.push("the loss is NaN");
   if (cell.flags & Flag.posinf) flags.push("the loss is +inf");
   if (cell.flags & Flag.neginf) flags.push("the loss is −inf");
-  if (cell.flags & Flag.not_recorded) flags.push("not recorded");
+  if (cell.flags & Flag.not_recorded) flags.push(flags.length || Number.isFinite(cell.max) ? "not recorded (in part)" : "not recorded");
   return { title: "batch loss", kind: "", when: whenText(when), value: valueText("loss", cell), flags };
 }
 

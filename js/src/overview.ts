@@ -4,6 +4,9 @@
 // At level n, columns in the same block of 2**n iterations are one. When there are more than the capacity, the
 // level rises. A merge keeps the largest and the smallest finite value and every flag, so one bad iteration in
 // 100,000 is never lost.
+//
+// A column that says nothing of any parameter, neither a value nor a flag, is of an iteration at which only the
+// loss was recorded: it becomes one with the column before it.
 import type { Columns } from "./wire";
 import { Flag } from "./wire";
 
@@ -43,7 +46,7 @@ export class Overview implements Columns {
     this.flags.set(columns.flags, count * rows);
     this.count += columns.count;
     const last = Math.max(0, count - 1);
-    let from = count > 0 && this.inOneBlock(last, count) ? last : count;
+    let from = count > 0 && this.isOne(last, count) ? last : count;
     this.merge(from);
     while (this.count > this.capacity) {
       this.level += 1;
@@ -53,15 +56,9 @@ export class Overview implements Columns {
     return grows ? 0 : from;
   }
 
-  /** Go on at the level that wide columns (of a picture made elsewhere) were merged at. */
-  adoptLevel(): void {
-    let widest = 1;
-    for (let c = 0; c < this.count; c++) widest = Math.max(widest, this.stop[c]! - this.start[c]!);
-    this.level = Math.max(this.level, Math.min(31, Math.floor(Math.log2(widest))));
-  }
-
-  private inOneBlock(a: number, b: number): boolean {
-    return this.start[a]! >>> this.level === this.start[b]! >>> this.level;
+  /** Whether column b goes on with the column a before it. */
+  private isOne(a: number, b: number): boolean {
+    return this.start[a]! >>> this.level === this.start[b]! >>> this.level || hasLossAlone(this, b);
   }
 
   /** Merge what shares a block, from column `first` on. */
@@ -69,7 +66,7 @@ export class Overview implements Columns {
     const { rows, start, stop, max, min, flags } = this;
     let to = first;
     for (let from = first + 1; from < this.count; from++) {
-      if (!this.inOneBlock(from, to)) {
+      if (!this.isOne(to, from)) {
         to += 1;
         if (to === from) continue;
         start[to] = start[from]!;
@@ -111,6 +108,12 @@ export class Overview implements Columns {
     this.min = grow(new Float32Array(size * this.rows), this.min);
     this.flags = grow(new Uint8Array(size * this.rows), this.flags);
   }
+}
+
+/** Whether a column says nothing of any parameter: the first one's cell tells it of all. */
+export function hasLossAlone({ rows, flags, max }: Columns, column: number): boolean {
+  const first = column * rows;
+  return rows > 1 && flags[first] === 0 && Number.isNaN(max[first]);
 }
 
 /** The same columns with more parameters: those that came later were not recorded. The loss stays last. */

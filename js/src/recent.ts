@@ -1,5 +1,5 @@
 // The newest columns as they came: fine, where the overview has merged them already.
-import { Overview } from "./overview";
+import { hasLossAlone, Overview } from "./overview";
 import type { Columns } from "./wire";
 
 const KEPT = 1024;
@@ -21,9 +21,12 @@ export class Recent {
     this.joined = null;
   }
 
-  /** The first iteration that is here. */
+  /** The first iteration that is here; a loss that belongs to a column that is not does not count. */
   get start(): number {
-    return this.pieces[0]?.start[0] ?? Infinity;
+    for (const piece of this.pieces) {
+      for (let c = 0; c < piece.count; c++) if (!hasLossAlone(piece, c)) return piece.start[c]!;
+    }
+    return Infinity;
   }
 
   get columns(): Columns {

@@ -133,7 +133,7 @@ export class Store {
     const decoded = decodeColumns(columns);
     const values = decodeMetrics(metrics);
     const starts = decodeEpochs(epochs);
-    if (message.fresh) this.restart();
+    if (message.fresh) this.restart(message.level);
     else this.noticeGap(message.seq);
     this.newest = message.seq;
     if (!this.catchingUp) this.seq = message.seq;
@@ -143,7 +143,6 @@ export class Store {
     this.loss = message.run.iteration ? (values[message.run.metric_names.length] ?? null) : null;
     for (const start of starts) this.epochs.push(start);
     const from = this.append(decoded);
-    if (message.fresh) this.overview.adoptLevel();
     this.error = null;
     this.notify({ kind: "columns", from: message.fresh ? 0 : from });
   }
@@ -171,8 +170,9 @@ export class Store {
     return this.catchingUp ? Math.max(0, this.run.epoch + 1 - this.epochs.length) : 0;
   }
 
-  private restart(): void {
+  private restart(level: number): void {
     this.overview = new Overview();
+    this.overview.level = level;
     this.recent.clear();
     this.domain = null;
     this.smallest = Infinity;

@@ -45,6 +45,8 @@ export interface ColumnsMessage {
   kind: "columns";
   seq: number;
   fresh: boolean;
+  /** Columns in the same block of 2**level iterations are one. */
+  level: number;
   run: Run;
 }
 

@@ -78,9 +78,15 @@ test("a parameter added later was not recorded before, and the loss stays last",
   assert.deepEqual([...overview.max.subarray(0, 6)], [1, NaN, 9, 1, 2, 9]);
 });
 
-test("a picture made elsewhere goes on at its own level", () => {
-  const overview = new Overview(1, 8);
-  overview.append(decodeColumns(encode([{ start: 0, stop: 4, max: [1] }, { start: 4, stop: 5, max: [1] }], 1)));
-  overview.adoptLevel();
-  assert.equal(overview.level, 2);
+test("an iteration at which only the loss was recorded joins the column before it", () => {
+  const overview = new Overview(2, 8);
+  const alone = (start: number, loss: number) => ({ start, stop: start + 1, max: [NaN, loss], flags: [0, 0] });
+  overview.append(decodeColumns(encode([...singles([[1, 5]]), alone(1, 4), alone(2, 6)], 2)));
+  assert.equal(overview.append(decodeColumns(encode([alone(3, NaN), { start: 4, stop: 5, max: [2, 3] }], 2))), 0);
+  assert.deepEqual([...overview.start.subarray(0, 2), ...overview.stop.subarray(0, 2)], [0, 4, 4, 5]);
+  assert.deepEqual([...overview.max.subarray(0, 4), ...overview.min.subarray(0, 4)], [1, 6, 2, 3, 1, 4, 2, 3]);
+  assert.equal(overview.count, 2);
+  const losses = new Overview(1, 8); // of a model without parameters
+  losses.append(decodeColumns(encode([{ start: 0, stop: 1, max: [NaN] }, { start: 1, stop: 2, max: [NaN] }], 1)));
+  assert.equal(losses.count, 2);
 });

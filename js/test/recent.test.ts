@@ -24,3 +24,10 @@ test("parameters that came later were not recorded before", () => {
   assert.deepEqual([...recent.columns.flags.slice(0, 6)], [0, Flag.not_recorded, 0, 0, 0, 0]);
   assert.deepEqual([...recent.columns.max.slice(0, 6)], [1, NaN, 9, 1, 2, 9]);
 });
+
+test("a loss that belongs to a column that has gone is not where it begins", () => {
+  const recent = new Recent();
+  recent.add(decoded([[NaN, 9], [1, 8], [NaN, 7]], 0));
+  assert.equal(recent.start, 1);
+  assert.deepEqual([...recent.columns.stop.slice(0, recent.columns.count)], [1, 3]);
+});

@@ -68,7 +68,7 @@ class Host:
             "metric_names": ["loss"],
             "message": None,
         }
-        content = {"kind": "columns", "seq": self._seq, "fresh": self._seq == 1, "run": about | run}
+        content = {"kind": "columns", "seq": self._seq, "fresh": self._seq == 1, "level": 0, "run": about | run}
         metrics, epochs = np.array([values[-1, -1]] * 2, "<f8"), np.array([0] if self._seq == 1 else [], "<u4")
         buffers = [_base64(part) for part in (pack(columns), metrics.tobytes(), epochs.tobytes())]
         self.page.evaluate("([content, buffers]) => host.send(content, buffers)", [content, buffers])

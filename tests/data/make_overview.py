@@ -28,11 +28,21 @@ def columns(random: np.random.Generator, start: int, count: int, rows: int) -> C
 
 
 def case(
-    seed: int, capacity: int, rows: int, lengths: list[int], merge_to: int | None = None, grow: bool = False
+    seed: int,
+    capacity: int,
+    rows: int,
+    lengths: list[int],
+    merge_to: int | None = None,
+    grow: bool = False,
+    every: int | None = None,
 ) -> dict:
     random, overview, appends, at = np.random.default_rng(seed), Overview(capacity), [], 0
     for turn, length in enumerate(lengths):
         piece = columns(random, at, length, rows + (turn // 2 if grow else 0))
+        if every is not None:  # the others have the loss alone
+            alone = (np.arange(at, at + length) % every > 0) & (at + np.arange(length) > 0)
+            piece.maximum[alone, :-1] = piece.minimum[alone, :-1] = np.nan
+            piece.flags[alone, :-1] = 0
         at += length
         if merge_to is not None:
             piece = piece.at_most(merge_to)
@@ -51,5 +61,9 @@ if __name__ == "__main__":
         case(3, 16, 4, [7, 50, 50, 9], merge_to=4),
         case(4, 1, 1, [3, 3]),
         case(5, 12, 2, [4, 4, 4, 4, 4, 4], grow=True),
+        case(6, 8, 3, [1] * 40, every=3),
+        case(7, 8, 3, [7, 50, 2, 1, 9, 40], every=10),
+        case(8, 16, 3, [30, 1, 25, 60], every=7, merge_to=4),
+        case(9, 64, 2, [4, 4, 4, 4, 4, 4], every=5, grow=True),
     ]
     Path(__file__).with_name("overview.json").write_text(json.dumps(cases, indent=1) + "\n")

@@ -31,7 +31,8 @@ small = patch.object(Overview.__init__, "__defaults__", (8,))
 
 norms = st.sampled_from([0.0, 1e-60, 0.5, 2.0, 1e60, NAN, INF])
 cells = st.tuples(norms, st.sampled_from([0, 0, 0, 1, 2, 3, 4]))
-rows = st.lists(st.tuples(*[cells] * N, st.sampled_from([0.0, 1.5, NAN, INF, -INF])), max_size=25)
+losses = st.sampled_from([0.0, 1.5, NAN, INF, -INF])
+rows = st.lists(st.one_of(st.tuples(*[cells] * N, losses), st.tuples(losses)), max_size=25)
 steps = st.lists(
     st.one_of(
         rows,  # that many are recorded
@@ -45,6 +46,9 @@ steps = st.lists(
 
 def record(history: History, i: int, row) -> None:
     *parameters, loss = row
+    if not parameters:
+        history.append(i, i // 10, None, None, {"loss": loss})
+        return
     table, states = np.full((N, 8), NAN), np.zeros(N, np.uint8)
     for place, (norm, state) in enumerate(parameters):
         states[place] = state
@@ -84,10 +88,13 @@ def assert_shows(columns: Columns, seen: int, history: History) -> None:
     wide = {name: history.wide(name) for name in ("norm", "state", "nan", "posinf", "neginf")}
     loss = history.metrics["loss"].astype("float64").to_numpy()
     iterations = np.array(history.metrics.index)
+    thinned = np.isin(iterations, history.thinned)
+    joins = thinned & np.logical_or.accumulate(~thinned)
     covered = 0
     for place in range(len(columns)):
         inside = (columns.start[place] <= iterations) & (iterations < columns.stop[place])
         covered += inside.sum()
+        assert not joins[inside][:1].any()
         for k in range(N):
             values = wide["norm"][f"p{k}"].to_numpy()[inside]
             finite = values[np.isfinite(values)]
@@ -96,7 +103,7 @@ def assert_shows(columns: Columns, seen: int, history: History) -> None:
             shown[(shown == 0) & (finite != 0)] = np.finfo(np.float32).smallest_subnormal
             expected = (shown.max(), shown.min()) if len(shown) else (NAN, NAN)
             np.testing.assert_array_equal((columns.maximum[place, k], columns.minimum[place, k]), expected)
-            states = set(wide["state"][f"p{k}"][inside])
+            states = set(wide["state"][f"p{k}"][inside & ~joins])
             names = {FLAG_OF_STATE[state] for state in states if state != "ok"} | ({"ZERO"} if 0 in finite else set())
             names |= {name.upper() for name in ("nan", "posinf", "neginf") if (wide[name][f"p{k}"][inside] > 0).any()}
             assert columns.flags[place, k] == sum(getattr(overview, name) for name in names), (place, k)
@@ -117,6 +124,7 @@ def test_the_picture_shows_every_iteration_however_it_was_looked_at_and_resumed(
     columns, seen = history.overview()
     assert len(columns) <= 8
     assert_shows(columns, seen, history)
+    assert len(history.columns()) == seen
     for level in range(6):
         assert_shows(history.columns().at_level(level), seen, history)
     same(columns, Picture(history._store).overview()[0])
@@ -169,6 +177,24 @@ def test_so_it_is_after_refreshes_and_in_a_run_that_goes_on_in_another_process(f
         assert_shows(columns, seen, each)
         same(columns, Picture(each._store).overview()[0])
     again.end_run()
+
+
+def test_nine_of_ten_iterations_that_were_thinned_do_not_hide_the_tenth():
+    history = History()
+    live([[((1.0, 0), (NAN, 0), (0.0, 0), 1.5), *[(0.5,)] * 8, (NAN,)] * 3], history)
+    columns, seen = history.overview()
+    assert (seen, columns.start.tolist(), columns.stop.tolist()) == (30, [0, 10, 20], [10, 20, 30])
+    assert columns.flags.tolist() == [[0, overview.NAN, overview.ZERO, overview.NAN]] * 3
+    np.testing.assert_array_equal(columns.maximum, [[1, NAN, 0, 1.5]] * 3)
+    np.testing.assert_array_equal(columns.minimum, [[1, NAN, 0, 0.5]] * 3)
+
+
+def test_what_was_thinned_before_the_first_that_was_recorded_was_not_recorded():
+    history = History()
+    live([[(1.5,), (1.5,), (*[(1.0, 0)] * N, 1.5), (1.5,)]], history)
+    columns, _ = history.overview()
+    assert columns.start.tolist() == [0, 1, 2]
+    assert columns.flags[:, 0].tolist() == [overview.NOT_RECORDED, overview.NOT_RECORDED, 0]
 
 
 @pytest.mark.parametrize("kind", [NAN, INF, -INF])

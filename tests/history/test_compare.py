@@ -68,6 +68,7 @@ def test_a_ratio_that_no_float_can_hold_is_neither_infinite_nor_zero(a: float, b
     assert np.isnan(both.ratio().loc[0, "a"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(cells(), cells()), min_size=1, max_size=8))
 def test_there_is_a_ratio_exactly_where_nothing_is_in_its_way(pairs):
     a, b = (history_of(list(side)) for side in zip(*pairs, strict=True))
@@ -245,6 +246,21 @@ def test_the_picture_of_a_ratio_keeps_what_is_in_both_runs_and_what_no_float_can
     ]
     limits = np.finfo(np.float32)
     np.testing.assert_array_equal(cells.maximum[0, 1:4], [limits.max, limits.smallest_subnormal, 0])
+
+
+def test_the_picture_of_a_ratio_is_not_hidden_by_what_was_thinned():
+    a, b = norms([1.0, 1.0]), norms([2.0, 2.0])
+    for i in range(1, 12):
+        nan = float(i == 7)
+        b.append(i, 0, np.array([row(NAN if nan else 2.0, nan=nan), row(0.0)]), np.zeros(2, np.uint8), {"loss": 0.0})
+        taken = (np.array([row(1.0)] * 2), np.zeros(2, np.uint8)) if i == 10 else (None, None)
+        a.append(i, 0, *taken, {"loss": 0.0})
+    both = gv.compare({"a": a, "b": b})
+    assert both.why().loc[3].tolist() == ["not recorded in a"] * 2
+    cells, seen = both.ratios().overview()
+    assert (seen, cells.start.tolist(), cells.stop.tolist()) == (12, [0, 7, 10], [7, 10, 12])
+    assert cells.flags[:, 0].tolist() == [0, overview.NAN | overview.NOT_RECORDED, 0]
+    np.testing.assert_array_equal(both.ratios().norms, both.ratio())
 
 
 def test_the_picture_of_a_ratio_says_what_it_is_of_and_who_has_no_counterpart():

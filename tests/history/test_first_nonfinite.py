@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from gradviz.history.first_nonfinite import BEFORE
 from gradviz.history.history import History
@@ -41,6 +41,22 @@ def test_the_loss_comes_before_the_gradients_of_its_iteration():
     assert history.first_nonfinite()[:3] == (0, "a", "posinf")
 
 
+def test_what_was_thinned_has_a_loss_that_may_be_the_first():
+    history = norms([1.0, 1.0])
+    for i in range(1, 30):
+        taken = (np.array([row(2.0**i)] * 2), np.zeros(2, np.uint8)) if i % 5 == 0 else (None, None)
+        history.append(i, 0, *taken, {"loss": NAN if i >= 27 else 1.0})
+    assert history.first_nonfinite() == (27, "loss", "nan", 1.0)
+    history.append(30, 0, np.array([row(1.0), row(NAN, nan=1)]), np.zeros(2, np.uint8), {"loss": 1.0})
+    assert history.first_nonfinite() == (27, "loss", "nan", 1.0)
+    history = norms([1.0])
+    for i in range(1, 10):
+        history.append(i, 0, None, None, {"loss": 1.0})
+    history.append(10, 0, np.array([row(4.0)]), np.zeros(1, np.uint8), {"loss": 1.0})
+    history.append(11, 0, np.array([row(INF, posinf=2)]), np.zeros(1, np.uint8), {"loss": 1.0})
+    assert history.first_nonfinite() == (11, "a", "posinf", 4.0)
+
+
 def test_growth_is_over_the_iterations_before_and_unknown_where_there_are_not_two():
     history = norms(*[[2.0**i] for i in range(BEFORE + 8)], [INF])
     assert history.first_nonfinite().growth == 2.0 ** (BEFORE - 1)
@@ -60,6 +76,7 @@ def test_it_is_found_in_a_merged_column_of_the_picture():
     assert found == (n - 4, "v", "posinf", 1.0)
 
 
+@settings(deadline=None)
 @given(histories())
 def test_it_is_the_first_of_the_frame(history: History):
     frame = history.gradients.query("stage == 'backward' and nonfinite > 0")

@@ -129,6 +129,57 @@ def test_which_optimizer_took_the_step_stands_last_where_any_row_says():
     assert history.select(iterations=0).metrics["optimizer"].isna().tolist() == [True]
 
 
+def test_an_iteration_of_which_nothing_was_to_be_recorded_is_in_every_frame_as_not_recorded():
+    history, usual = History(), History()
+    for each in (history, usual):
+        each.declare([parameter("a"), parameter("b")])
+        for i in range(7):
+            nothing = (None, None) if each is history else (np.empty((0, 8)), np.empty(0, np.uint8))
+            taken = (np.array([row(i), row(2 * i)]), np.zeros(2, np.uint8))
+            stages = {"clipped": (taken[0] / 2, taken[1])} if i % 3 == 1 else None
+            each.append(i, i // 3, *(taken if i % 3 == 1 else nothing), {"loss": float(i)}, stages=stages)
+    assert history.thinned.tolist() == [0, 2, 3, 5, 6]
+    assert usual.thinned.tolist() == []
+    assert len(history._store.stage("backward")) == 2
+    assert history.norms["b"].tolist() == pytest.approx([NAN, 2, NAN, NAN, 8, NAN, NAN], nan_ok=True)
+    assert history.wide("state")["a"].tolist() == ["ok" if i % 3 == 1 else "not_recorded" for i in range(7)]
+    for one, other in (
+        (history, usual),
+        (history.select(iterations=slice(2, 6), every=3), usual.select(iterations=slice(2, 6), every=3)),
+        (history.select(parameters="b"), usual.select(parameters="b")),
+    ):
+        for frame in ("gradients", "norms", "metrics"):
+            pd.testing.assert_frame_equal(getattr(one, frame), getattr(other, frame))
+        for statistic in ("state", "nan", "nonfinite", "std"):
+            pd.testing.assert_frame_equal(one.wide(statistic), other.wide(statistic))
+        pd.testing.assert_frame_equal(one.wide("norm", stage="clipped"), other.wide("norm", stage="clipped"))
+    assert history.select(iterations=[1, 4]).thinned.tolist() == []
+
+
+def test_where_no_iteration_was_recorded_all_are_not_recorded():
+    history = History()
+    history.declare([parameter("a")])
+    assert history.wide("state").empty
+    history.append(0, 0, None, None, {"loss": 1.0})
+    assert history.gradients[["state", "stage"]].to_numpy().tolist() == [["not_recorded", "backward"]]
+    assert history.overview()[0].flags.tolist() == [[overview.NOT_RECORDED, 0]]
+
+
+def test_thinned_iterations_of_all_attempts_stand_where_they_were():
+    history = History()
+    history.declare([parameter("a")])
+    for i in range(4):
+        history.append(i, 0, *((np.array([row(1)]), np.zeros(1, np.uint8)) if i == 2 else (None, None)), {})
+    history.begin_attempt(1, 0)
+    history.append(1, 0, None, None, {})
+    history.append(2, 0, np.array([row(5)]), np.zeros(1, np.uint8), {})
+    assert history.norms["a"].tolist() == pytest.approx([NAN, NAN, 5], nan_ok=True)
+    everything = history.select(attempts="all").wide("state")["a"]
+    assert everything.index.tolist() == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
+    assert [state == "ok" for state in everything] == [False, False, True, False, False, True]
+    assert history.gradients["attempt"].tolist() == [0, 1, 1]
+
+
 def test_events_stand_in_the_order_they_were_written():
     history = History()
     kinds = {"iteration": "int64", "event": "category", "parameter": "category"}
@@ -337,6 +388,8 @@ def test_negative_iterations_count_from_the_newest_one_by_one_too():
         ({"metrics": {"\ud800": 1.0}}, "ud800"),
         ({"metrics": {"loss": 10**400}}, "an int"),
         ({"metrics": {"optimizer": 1.0}}, "a column of that name"),
+        ({"metrics": {"thinned": 1.0}}, "a column of that name"),
+        ({"statistics": None}, "None twice"),
         ({"optimizer": 5}, 'such as "generator"; got 5'),
         ({"optimizer": ""}, "got ''"),
         ({"optimizer": "\ud800"}, "ud800"),

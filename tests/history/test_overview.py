@@ -43,6 +43,7 @@ def test_every_column_is_the_maximum_minimum_and_union_of_its_iterations(data):
     values = random.normal(size=(total, 3)).astype(np.float32)
     values[random.random(values.shape) < 0.2] = np.nan
     flags = (random.integers(0, 256, values.shape) * (random.random(values.shape) < 0.3)).astype(np.uint8)
+    flags[np.isnan(values)] |= NAN  # a cell without a value says why
     overview, at = Overview(capacity), 0
     for length in lengths:
         overview.append(columns(values[at : at + length], flags[at : at + length], at))
@@ -80,6 +81,43 @@ def test_merging_to_a_number_of_columns_keeps_at_least_one():
     assert len(many.at_most(4)) == 3
     assert many.at_most(0).maximum.tolist() == [[9]]
     assert many.at_most(100) is many
+
+
+def test_an_iteration_with_a_loss_alone_joins_the_column_before_it_in_whichever_block_that_is():
+    values = np.full((12, 2), np.nan)
+    values[:, -1] = range(12)
+    values[[0, 5, 6], 0] = 1, 2, 3
+    flags = np.zeros(values.shape, np.uint8)
+    flags[9, -1] = NAN
+    overview = Overview()
+    for at in range(12):
+        overview.append(columns(values[at : at + 1], flags[at : at + 1], at))
+    for kept, starts in (
+        (overview.columns, [0, 5, 6]),
+        (columns(values, flags).at_level(0), [0, 5, 6]),
+        (overview.columns.at_level(2), [0, 5]),  # blocks of 4: 5 and 6 are in one
+        (columns(values, flags).at_level(2), [0, 5]),
+        (columns(values, flags).at_most(2), [0, 5]),
+    ):
+        assert kept.start.tolist() == starts
+        assert kept.stop.tolist() == [*starts[1:], 12]
+        assert kept.maximum[:, -1].tolist() == [stop - 1 for stop in kept.stop]
+        assert kept.minimum[:, -1].tolist() == starts
+        assert kept.flags[:, 0].tolist() == [0] * len(starts)
+        assert kept.flags[-1, -1] == NAN
+    assert kept.maximum[:, 0].tolist() == [1, 3]
+    assert len(columns(values[:, -1:]).at_level(0)) == 12  # of a model without parameters
+
+
+def test_a_picture_goes_on_at_its_own_level():
+    overview = Overview(4)
+    for at in range(9):
+        overview.append(columns([[at, at]], start=at))
+    again = Overview.of(overview.columns)
+    assert (again.level, again.columns.level) == (2, 2)
+    for each in (overview, again):
+        each.append(columns([[9, 9]], start=9))
+    assert again.columns.start.tolist() == overview.columns.start.tolist() == [0, 4, 8]
 
 
 def test_rows_that_come_later_were_never_recorded_before_and_the_last_row_stays_last():

@@ -32,6 +32,7 @@ class Browser:
         self.messages.append((content, buffers))
         if content["fresh"]:
             self.overview, self.epochs = Overview(), []
+            self.overview.level = content["level"]
         else:
             assert content["seq"] == self.seq + 1
         self.seq = content["seq"]
@@ -88,6 +89,26 @@ def test_only_new_columns_are_sent():
     sent = [unpack(buffers[0]) for _, buffers in browser.messages]
     assert np.concatenate([columns.start for columns in sent]).tolist() == list(range(len(history)))
     assert_same(browser.overview.columns, history.overview()[0])
+
+
+def test_what_was_thinned_needs_no_column_of_its_own():
+    history, browser = history_of(2), Browser()
+    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher.show()
+    for i in range(60):
+        taken = (np.array([[1.0, 0, 1, 1, 0, 0, 0, 0]] * 2), np.zeros(2, np.uint8)) if i % 10 == 0 else (None, None)
+        history.append(i, 0, *taken, {"loss": float(i)})
+        if i % 7 == 0:
+            history.notify(final=True)
+    history.notify(final=True)
+    assert not any(content["fresh"] for content, _ in browser.messages[1:])
+    assert browser.overview.columns.start.tolist() == list(range(0, 60, 10))
+    assert browser.overview.columns.maximum[:, -1].tolist() == list(range(9, 60, 10))
+    assert_same(browser.overview.columns, history.overview()[0])
+    again = Browser()
+    Publisher(history, again.receive).show()
+    assert_same(again.overview.columns, history.overview()[0])
+    assert again.overview.level == 0  # though its columns are wide
 
 
 @pytest.mark.case("W03")

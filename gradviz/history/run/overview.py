@@ -19,7 +19,7 @@ FILE = "overview.safetensors"
 def write_overview(folder: Folder, columns: Columns, seen: int, attempt: int) -> None:
     """The columns of the first `seen` iterations of an attempt's view; OSError if that fails."""
     arrays = {name: np.ascontiguousarray(getattr(columns, name)) for name in _ARRAYS}
-    arrays["told"] = np.array([FORMAT, seen, attempt, _checksum(columns)], np.int64)
+    arrays["told"] = np.array([FORMAT, seen, attempt, columns.level, _checksum(columns)], np.int64)
     folder.write(FILE, save(arrays))
 
 
@@ -27,8 +27,10 @@ def read_overview(folder: Folder, rows: int, attempt: int) -> tuple[Columns, int
     """What was written; None where there is nothing that fits: it can be drawn from the rows."""
     try:
         arrays = load(folder.read(FILE))
-        form, seen, at, checksum = arrays["told"].tolist()
-        columns = Columns(*(arrays[name].astype(dtype, casting="no") for name, dtype in _ARRAYS.items()))
+        form, seen, at, level, checksum = arrays["told"].tolist()
+        columns = Columns(
+            **{name: arrays[name].astype(dtype, casting="no") for name, dtype in _ARRAYS.items()}, level=level
+        )
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         return None
     n = len(columns.start)
@@ -39,7 +41,7 @@ def read_overview(folder: Folder, rows: int, attempt: int) -> tuple[Columns, int
 
 
 def _checksum(columns: Columns) -> int:
-    return reduce(lambda known, name: zlib.crc32(getattr(columns, name).tobytes(), known), _ARRAYS, 0)
+    return reduce(lambda known, name: zlib.crc32(getattr(columns, name).tobytes(), known), _ARRAYS, columns.level)
 
 
 _ARRAYS = {"start": np.uint32, "stop": np.uint32, "maximum": np.float32, "minimum": np.float32, "flags": np.uint8}

@@ -244,13 +244,14 @@ _TYPES: dict[Kind, pa.DataType] = {
     "flag": pa.bool_(),
     "text": TEXT,
 }
+_GROWN: dict[pa.DataType, Kind] = {TEXT: "text", pa.bool_(): "flag"}
 
 
 def encode_table(columns: Columns, schema: Schema, vocabulary: Mapping[str, Vocabulary]) -> pa.Buffer:
     """A file of a table's rows. A column that they lack is missing in all of them."""
     length = len(next(iter(columns.values())).values)
     arrays = [
-        _array(columns[name], kind, vocabulary.get(name)) if name in columns else pa.nulls(length, _TYPES[kind])
+        _array(columns[name], kind, vocabulary.get(name)) if name in columns else _lacking(length, _TYPES[kind])
         for name, kind in schema.items()
     ]
     arrow = _arrow(schema)
@@ -283,6 +284,11 @@ def _array(column: Column, kind: Kind, vocabulary: Vocabulary | None) -> pa.Arra
     return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string()))
 
 
+def _lacking(length: int, kind: pa.DataType) -> pa.Array:
+    """A column that rows do not have: missing, or a flag that was not raised."""
+    return pa.array(np.zeros(length, np.bool_)) if pa.types.is_boolean(kind) else pa.nulls(length, kind)
+
+
 def _rewritten(parts: Sequence[TablePart], schema: pa.Schema) -> pa.Buffer:
     def groups() -> Iterator[pa.Table]:
         waiting, length = [], 0
@@ -302,7 +308,7 @@ def _rewritten(parts: Sequence[TablePart], schema: pa.Schema) -> pa.Buffer:
 def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(
         [
-            rows.column(field.name) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+            rows.column(field.name) if field.name in rows.column_names else _lacking(len(rows), field.type)
             for field in schema
         ],
         schema=schema,
@@ -327,9 +333,9 @@ class TablePart(ParquetPart):
             return file.schema_arrow.remove_metadata()
 
     @property
-    def texts(self) -> list[str]:
-        """The names of those that hold texts."""
-        return [field.name for field in self.arrow if field.type == TEXT]
+    def kinds(self) -> dict[str, Kind]:
+        """What its columns hold, for a table that does not know them yet."""
+        return {field.name: _GROWN.get(field.type, "value") for field in self.arrow}
 
     def groups(self) -> Iterator[pa.Table]:
         """Its row groups, one after the other."""

@@ -112,8 +112,8 @@ class Reader:
         if manifest.ended != ended:  # its last rows came after the files were listed
             return self._read(before)
         for part in metrics:
-            store.metrics.grow_texts(part.texts)
-            store.metrics.grow(part.arrow.names)
+            for name, kind in part.kinds.items():
+                store.metrics.grow([name], kind)
         columns = store.metrics.joined([part.columns(slice(None)) for part in metrics])
         iteration, attempt = columns["iteration"].values, columns["attempt"].values
         rows = [part for parts in stages.values() for part in parts]
@@ -127,7 +127,10 @@ class Reader:
             written = {k: min(end, before.written(k)) if k < len(begins) else 0 for k, end in written.items()}
         self._attempts = Attempts(begins, written)
         if before is None:  # what has come since is left out, and its rows with it
-            self._check_whole(manifest, stages["backward"], iteration, attempt)
+            has_row = np.ones(len(iteration), np.bool_)
+            if store.thins:
+                has_row = ~columns["thinned"].values
+            self._check_whole(manifest, stages["backward"], iteration[has_row], attempt[has_row])
         # Of an attempt that has ended all rows are whole, and need no second look each time.
         killed = {k: end for k, end in written.items() if k < len(begins) - 1}
         attempts = self._attempts if manifest.ended is None or before is not None else Attempts(begins, killed)
@@ -169,7 +172,7 @@ class Reader:
             )
 
     def _check_whole(self, manifest: Manifest, parts: list[RowPart], iteration: Any, attempt: Any) -> None:
-        """Each iteration that has metrics has a row of gradients, and none has one alone, once all is written."""
+        """Each of these iterations has a row of gradients, and no other has one, once all is written."""
         if manifest.ended is None or self._gaps or self._skipped or len(manifest.attempts) > len(self._attempts.begins):
             return
         ends = [self._attempts.written(k) for k in range(len(self._attempts.begins))]

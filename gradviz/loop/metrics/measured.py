@@ -16,7 +16,7 @@ from gradviz.metrics import METRICS
 
 RESERVED = (
     *("loss", "objective", "epoch", "iteration", "iterations", "nonfinite", "loss_scale", "skipped"),
-    *("attempt", "closure_calls", "optimizer"),
+    *("attempt", "closure_calls", "optimizer", "thinned"),
     *("i", "y_true", "y_pred", "model_state", "optimizer_state", "loss_scale_state", "gradients"),
 )
 """Names that the frames and evaluations have of their own, and those of the step state's fields."""

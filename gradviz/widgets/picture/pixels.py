@@ -48,8 +48,7 @@ class Pixels:
         """What each pixel that shows anything shows: its columns as one."""
         first, last = self.first[self.shown], self.last[self.shown]
         ends = np.ravel(np.column_stack((first, last + 1)))  # reduceat wants every end to be a place in the array
-        head = Columns(columns.start[:1], columns.stop[:1], columns.maximum[:1], columns.minimum[:1], columns.flags[:1])
-        maximum, minimum, flags = merged(join([columns, head]), ends, axis=0)
+        maximum, minimum, flags = merged(join([columns, columns[:1]]), ends, axis=0)
         return Columns(columns.start[first], columns.stop[last], maximum[::2], minimum[::2], flags[::2])
 
 

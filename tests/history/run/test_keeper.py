@@ -24,6 +24,7 @@ import pytest
 import gradviz as gv
 from gradviz.errors import HistoryError, RecordingWarning
 from gradviz.history.history import History
+from gradviz.history.overview import NOT_RECORDED
 from gradviz.history.run.local import LocalFolder
 from gradviz.history.run.parts import encode_table
 from gradviz.history.schema import METRICS, STATISTICS, Parameter
@@ -349,6 +350,43 @@ def _optimizers(history) -> tuple[list[int], list[str | None]]:
     return column.index.tolist(), column.astype(object).where(column.notna(), None).tolist()
 
 
+@pytest.mark.parametrize("flushes", [1, 20])
+def test_what_was_thinned_is_so_in_the_files_too_through_merges_and_a_resume(tmp_path, flushes):
+    folder, usual = tmp_path / "a", begun()
+    history = begun(save_to=folder, flush_interval_s=1000)
+    for i in range(60):
+        if i == 40:
+            history.end_run()
+            history = begun(save_to=folder, if_exists="resume", flush_interval_s=1000)
+            history.begin_attempt(40, 0)
+        is_recorded = i % 10 == 0 or i < 6  # the first parts have no column that says so
+        history.append(i, 0, *(row(i) if is_recorded else (None, None)), {"loss": float(i)})
+        usual.append(i, 0, *(row(i) if is_recorded else (np.empty((0, 8)), np.empty(0, np.uint8))), {"loss": float(i)})
+        if i % (60 // flushes) == 0 or i == 3:
+            history.flush()
+    history.end_run()
+    opened = gv.History.open(folder)
+    for each in (history, opened):
+        pd.testing.assert_frame_equal(each.norms, usual.norms)
+        pd.testing.assert_frame_equal(each.wide("state"), usual.wide("state"))
+        pd.testing.assert_frame_equal(each.metrics, usual.metrics)
+        assert each.overview()[0].start.tolist() == [*range(6), *range(10, 60, 10)]
+    assert len(pd.read_parquet(folder / "gradients")) == N * 11
+    plain = pd.read_parquet(folder / "metrics").sort_values("iteration")
+    assert plain["iteration"][plain["thinned"]].tolist() == opened.thinned.tolist()
+    max((folder / "gradients").iterdir()).unlink()
+    with pytest.raises(HistoryError, match="iterations have only metrics"):
+        gv.History.open(folder)
+    with pytest.warns(RecordingWarning, match="Left out"):
+        rest = gv.History.open(folder, skip_damaged=True)
+    assert rest.thinned.tolist() == opened.thinned.tolist()
+    (folder / "overview.safetensors").unlink()
+    with pytest.warns(RecordingWarning, match="Left out"):
+        columns, seen = gv.History.open(folder, skip_damaged=True).overview()
+    assert seen == 60
+    assert columns.flags[-1, 0] == NOT_RECORDED  # what is lost is not taken for thinned
+
+
 def test_a_run_with_a_metric_of_that_name_opens_as_it_was_and_takes_no_optimizer(tmp_path):
     folder = tmp_path / "a"
     record(begun(save_to=folder), range(3)).end_run()
@@ -362,7 +400,7 @@ def test_a_run_with_a_metric_of_that_name_opens_as_it_was_and_takes_no_optimizer
     history = begun(save_to=folder, if_exists="resume")
     history.begin_attempt(3, 0)
     history.begin_run()
-    with pytest.raises(HistoryError, match='has a metric called "optimizer"'):
+    with pytest.raises(HistoryError, match="has a metric called 'optimizer'"):
         history.append(3, 0, *row(3), {"loss": 1.0}, optimizer="critic")
     history.end_run()
 
