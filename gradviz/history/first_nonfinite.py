@@ -89,4 +89,5 @@ def _kind_of(value: float) -> str:
 
 def _growth(norms: NDArray[np.float64]) -> float:
     usable = norms[np.isfinite(norms) & (norms > 0)]
-    return float(usable[-1] / usable[0]) if len(usable) > 1 else math.nan
+    with np.errstate(over="ignore"):  # from 1e-300 to 1e300 is infinite growth
+        return float(usable[-1] / usable[0]) if len(usable) > 1 else math.nan

@@ -62,6 +62,7 @@ def test_growth_is_over_the_iterations_before_and_unknown_where_there_are_not_tw
     assert history.first_nonfinite().growth == 2.0 ** (BEFORE - 1)
     assert np.isnan(norms([1.0], [INF]).first_nonfinite().growth)
     assert np.isnan(norms([0.0], [0.0], [INF]).first_nonfinite().growth)
+    assert norms([1e-300], [1e300], [INF]).first_nonfinite().growth == INF
 
 
 def test_a_norm_without_counts_is_enough():
