@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -81,12 +82,23 @@ def wandb_watch(setting: Setting) -> Loop:
             run.log({"loss": loss})
 
     def recorded() -> int:
-        (file,) = Path(run.dir).parent.glob("*.wandb")
-        run.finish()
-        logged = (item for data in records(file) for item in Record.FromString(data).history.item)
-        return sum(item.nested_key[1:] == ["_type"] and item.nested_key[0].startswith("gradients/") for item in logged)
+        return len(list(logged_by(run)))
 
     return Loop("wandb.watch", train, recorded=recorded, records=tensors(model), settle=wait_for_children)
+
+
+def logged_by(run: wandb.Run) -> Iterator[dict[str, list[float]]]:
+    """The histograms of gradients that a run of wandb has written in the end: counts (`values`) and edges (`bins`)."""
+    (file,) = Path(run.dir).parent.glob("*.wandb")
+    run.finish()
+    wandb.teardown()  # the process that writes the file goes on behind `finish`
+    for data in records(file):
+        found: dict[str, dict[str, list[float]]] = {}
+        for item in Record.FromString(data).history.item:
+            if len(item.nested_key) == 2 and item.nested_key[0].startswith("gradients/"):
+                name, key = item.nested_key
+                found.setdefault(name, {})[key] = json.loads(item.value_json)
+        yield from found.values()
 
 
 def torchlens_watch(setting: Setting) -> Loop:
