@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
 
-from gradviz.errors import described
+from gradviz.errors import HistoryError, described
 from gradviz.history.compare import Comparison
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
+from gradviz.history.selection import Selection, selection
 from gradviz.history.view import View
 from gradviz.widgets.colours import scale_of
 from gradviz.widgets.publish import Publisher
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def _built(name: str) -> str:
@@ -28,6 +32,21 @@ def _built(name: str) -> str:
     return file.read_text(encoding="utf-8")
 
 
+def _brushed(selection: Selection | None, widget: Heatmap) -> dict[str, Any] | None:
+    """A selection as the page knows it: every parameter by name, and the iterations from the first to the last."""
+    if selection is None:
+        return None
+    history = widget.history
+    names = [parameter["name"] for parameter in history.described]
+    iterations = history.iterations[selection.rows(history.iterations)]
+    edges = [int(iterations[0]), int(iterations[-1]) + 1] if len(iterations) else [0, 0]
+    return {"parameters": [names[place] for place in selection.places(names).tolist()], "iterations": edges}
+
+
+def _selection(brushed: dict[str, Any] | None, widget: Heatmap) -> Selection | None:
+    return None if brushed is None else selection(brushed["parameters"], slice(*brushed["iterations"]))
+
+
 class Heatmap(anywidget.AnyWidget):
     """A live picture of a history. Made by `heatmap`."""
 
@@ -36,10 +55,14 @@ class Heatmap(anywidget.AnyWidget):
     _parameters: traitlets.List[Any] = traitlets.List().tag(sync=True)
     _colours = traitlets.Bytes().tag(sync=True)
     _quantity: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+    selection = traitlets.Instance(Selection, allow_none=True).tag(
+        sync=True, echo_update=False, to_json=_brushed, from_json=_selection
+    )
+    """What is selected in the picture: parameters and iterations, or None. It can be set, and observed."""
 
     def __init__(self, history: History) -> None:
-        super().__init__(_colours=scale_of(history.quantity).table, _quantity=asdict(history.quantity))
         self.history = history
+        super().__init__(_colours=scale_of(history.quantity).table, _quantity=asdict(history.quantity))
         self._asked_for = False
         self._over = False
         self._views = 0
@@ -63,6 +86,38 @@ class Heatmap(anywidget.AnyWidget):
 
     def __repr__(self) -> str:
         return f"Heatmap of {self.history}"
+
+    def selected(self) -> pd.DataFrame:
+        """The gradients that are selected in the picture, tidy as in `History.gradients`.
+
+        Raises
+        ------
+        HistoryError
+            If nothing is selected.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gradviz.history.selection import selection
+        >>> history = History()
+        >>> history.declare([{"name": name, "shape": (2,), "dtype": "float32"} for name in ("a.weight", "b.weight")])
+        >>> for i in range(20):
+        ...     history.append(i, 0, np.full((2, 8), float(i)), np.zeros(2, np.uint8), {"loss": 1.6})
+        >>> w = heatmap(history)
+        >>> w.selection = selection("b.*", slice(10, 12))
+        >>> w.selected()[["iteration", "parameter", "norm"]]
+           iteration parameter  norm
+        0         10  b.weight  10.0
+        1         11  b.weight  11.0
+        """
+        if self.selection is None:
+            raise HistoryError(
+                "Nothing is selected: drag over the heatmap, or press Shift and the arrow keys. Without the picture: "
+                'history.select(parameters="encoder.*", iterations=slice(100, 200)).gradients'
+            )
+        chosen = self.selection
+        part = self.history.select(parameters=chosen.parameters, iterations=chosen.iterations, every=chosen.every)
+        return part.gradients
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)

@@ -6,12 +6,12 @@ import { epochTicks, iterationTicks } from "./ticks";
 
 export class Axis {
   readonly element = element("div", "gv-axis", { "aria-hidden": "true" });
-  private drawn = "";
+  #drawn = "";
 
   update(epochs: readonly number[], firstEpoch: number, extent: Extent, width: number, measure: (text: string) => number): void {
     const key = [epochs.length, epochs.at(-1), firstEpoch, extent.start, extent.span, width].join();
-    if (key === this.drawn) return;
-    this.drawn = key;
+    if (key === this.#drawn) return;
+    this.#drawn = key;
     this.element.replaceChildren(
       ...epochTicks(epochs, firstEpoch, extent, width, measure).flatMap((tick) => [mark(tick), ...words(tick, "gv-epoch-tick")]),
       ...iterationTicks(extent, width, measure).flatMap((tick) => words(tick, "gv-iteration-tick")),

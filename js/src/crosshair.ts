@@ -44,94 +44,117 @@ export interface Places {
 
 const LOSS = -1;
 
+/** A cell by its row's place and its iteration. */
+export interface Shown {
+  row: number;
+  iteration: number;
+}
+
 /** A pointer moves on with the mouse, so it stays a place on the screen; keys stay with a row and an iteration. */
 type At = { by: "pointer"; clientX: number; clientY: number; lane: "heat" | "loss" } | { by: "keys"; name: string; row: number; iteration: number };
 
 export class Crosshair {
-  private at: At | null = null;
-  private scene: Scene | null = null;
-  private shown: { row: number; pixel: number } | null = null;
-  private readonly line = element("div", "gv-line");
-  private readonly rowBox = element("div", "gv-row-box");
-  private readonly cellBox = element("div", "gv-cell-box");
-  private readonly tooltip = new Tooltip();
-  private readonly live = element("div", "gv-live", { "aria-live": "polite" });
-  private speak: ReturnType<typeof setTimeout> | undefined;
+  #at: At | null = null;
+  #scene: Scene | null = null;
+  #shown: { row: number; pixel: number } | null = null;
+  readonly #line = element("div", "gv-line");
+  readonly #rowBox = element("div", "gv-row-box");
+  readonly #cellBox = element("div", "gv-cell-box");
+  readonly #tooltip = new Tooltip();
+  readonly #live = element("div", "gv-live", { "aria-live": "polite" });
+  /** Where a selection by keys began. */
+  #anchor: Shown | null = null;
+  /** What is looked at stays so, wherever the pointer goes. */
+  #pinned = false;
+  #speak: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
     private readonly places: Places,
-    private readonly onFold: (row: number) => void,
+    private readonly commands: { fold(row: number): void; selectTo(row: number, iteration: number, from: Shown): void; deselect(): void },
     signal: AbortSignal,
   ) {
     const { root, lanes, region, plot, lossLane } = places;
-    lanes.append(this.line);
-    plot.append(this.rowBox, this.cellBox);
-    root.append(this.tooltip.element, this.live);
+    lanes.append(this.#line);
+    plot.append(this.#rowBox, this.#cellBox);
+    root.append(this.#tooltip.element, this.#live);
     for (const [target, lane] of [
       [plot, "heat"],
       [lossLane, "loss"],
     ] as const) {
       const move = (event: PointerEvent): void => {
-        this.at = { by: "pointer", clientX: event.clientX, clientY: event.clientY, lane };
-        this.refresh();
+        if (this.#pinned) return;
+        this.#at = { by: "pointer", clientX: event.clientX, clientY: event.clientY, lane };
+        this.#refresh();
       };
       target.addEventListener("pointermove", move, { signal });
       target.addEventListener("pointerdown", move, { signal });
-      target.addEventListener("pointerleave", () => this.at?.by === "pointer" && this.clear(), { signal });
+      target.addEventListener("pointerleave", () => this.#at?.by === "pointer" && this.clear(), { signal });
     }
-    region.addEventListener("keydown", (event) => this.onKey(event), { signal });
-    region.addEventListener("blur", () => this.at?.by === "keys" && this.clear(), { signal });
-    places.scroll.addEventListener("scroll", () => this.refresh(), { signal, passive: true });
-    signal.addEventListener("abort", () => clearTimeout(this.speak));
-    this.hide();
+    region.addEventListener("keydown", (event) => this.#onKey(event), { signal });
+    region.addEventListener("blur", () => this.#at?.by === "keys" && !this.#pinned && this.clear(), { signal });
+    places.scroll.addEventListener("scroll", () => this.#refresh(), { signal, passive: true });
+    signal.addEventListener("abort", () => clearTimeout(this.#speak));
+    this.#hide();
   }
 
   /** The picture was painted anew. */
   update(scene: Scene): void {
-    this.scene = scene;
-    this.refresh();
+    this.#scene = scene;
+    this.#refresh();
+  }
+
+  /** Hold on to the cell that is looked at, or let it go. */
+  togglePin(): void {
+    const [scene, shown] = [this.#scene, this.#shown];
+    if (!scene || !shown || shown.row === LOSS) return;
+    this.#pinned = !this.#pinned;
+    this.#at = { by: "keys", name: scene.layout.rows[shown.row]!.name, row: shown.row, iteration: this.iteration! };
+    this.places.root.classList.toggle("gv-pinned", this.#pinned);
+    this.#refresh();
   }
 
   /** The iteration that is looked at. */
   get iteration(): number | null {
-    if (!this.shown || !this.scene) return null;
-    return iterationAt(this.scene.pixels, this.scene.columns, this.shown.pixel);
+    if (!this.#shown || !this.#scene) return null;
+    return iterationAt(this.#scene.pixels, this.#scene.columns, this.#shown.pixel);
   }
 
   clear(): void {
-    this.at = null;
-    clearTimeout(this.speak);
-    setText(this.live, "");
-    this.hide();
+    this.#at = null;
+    this.#pinned = false;
+    this.places.root.classList.remove("gv-pinned");
+    clearTimeout(this.#speak);
+    setText(this.#live, "");
+    this.#hide();
   }
 
-  private hide(): void {
-    this.shown = null;
-    this.line.hidden = this.rowBox.hidden = this.cellBox.hidden = true;
-    this.tooltip.hide();
+  #hide(): void {
+    this.#shown = null;
+    this.#line.hidden = this.#rowBox.hidden = this.#cellBox.hidden = true;
+    this.#tooltip.hide();
   }
 
-  private refresh(): void {
-    const target = this.scene && this.at && (this.at.by === "pointer" ? this.pointed(this.scene) : this.keyed(this.scene));
-    if (target) this.show(this.scene!, target.row, target.pixel);
-    else if (this.shown) this.hide();
+  #refresh(): void {
+    const target = this.#scene && this.#at && (this.#at.by === "pointer" ? this.#pointed(this.#scene) : this.#keyed(this.#scene));
+    if (target) this.#show(this.#scene!, target.row, target.pixel);
+    else if (this.#shown) this.#hide();
   }
 
-  private pointed({ layout, pixels, dpr }: Scene): { row: number; pixel: number } | null {
-    if (this.at?.by !== "pointer") return null;
-    const { clientX, clientY, lane } = this.at;
+  #pointed({ layout, pixels, dpr }: Scene): { row: number; pixel: number } | null {
+    if (this.#at?.by !== "pointer") return null;
+    const { clientX, clientY, lane } = this.#at;
     const box = this.places.plot.getBoundingClientRect();
     const pixel = Math.floor((clientX - box.left) * dpr);
     const row = lane === "loss" ? LOSS : rowAt(layout, clientY - box.top);
     return row !== null && has(pixels, pixel) ? { row, pixel } : null;
   }
 
-  private keyed({ pixels, layout, columns }: Scene): { row: number; pixel: number } | null {
-    if (this.at?.by !== "keys" || !layout.rows.length) return null;
-    const { iteration, name } = this.at;
+  #keyed({ pixels, layout, columns }: Scene): { row: number; pixel: number } | null {
+    if (this.#at?.by !== "keys" || !layout.rows.length) return null;
+    const { iteration, name } = this.#at;
     // The row itself, or the module that it was folded into.
     let row = layout.rows.findIndex((each) => each.name === name || (each.folded && isInside(name, each.name)));
-    if (row < 0) row = Math.min(this.at.row, layout.rows.length - 1);
+    if (row < 0) row = Math.min(this.#at.row, layout.rows.length - 1);
     const edge = ((iteration - pixels.extent.start) * pixels.width) / pixels.extent.span;
     // The pixel that an iteration begins in is its own or, after rounding, still the one before's.
     const pixel = [Math.floor(edge), Math.round(edge)].find(
@@ -140,7 +163,7 @@ export class Crosshair {
     return pixel === undefined ? null : { row, pixel };
   }
 
-  private show(scene: Scene, row: number, pixel: number): void {
+  #show(scene: Scene, row: number, pixel: number): void {
     const { store, layout, columns, pixels, dpr } = scene;
     const [first, last] = [pixels.first[pixel]!, pixels.last[pixel]!];
     const chips = row === LOSS ? scene.lossChips : scene.chipsOf(row);
@@ -150,7 +173,7 @@ export class Crosshair {
     const [start, stop] = [columns.start[first]!, columns.stop[last]!];
     const when = { start, stop, firstEpoch: store.epochOf(start), lastEpoch: store.epochOf(stop - 1) };
     const isLoss = row === LOSS;
-    const description = isLoss ? describeLoss(mergeCell(scene.lossLane, first, last), when) : this.describe(scene, layout.rows[row]!, first, last, when);
+    const description = isLoss ? describeLoss(mergeCell(scene.lossLane, first, last), when) : this.#describe(scene, layout.rows[row]!, first, last, when);
     // The cell under the pointer may lie under the mark of another: say what that mark stands for.
     const cover = coveredBy(chips, pixel);
     if (cover) {
@@ -162,25 +185,25 @@ export class Crosshair {
     const { root, lanes, plot, lossLane } = this.places;
     const plotBox = plot.getBoundingClientRect();
     const rootBox = root.getBoundingClientRect();
-    this.line.style.left = `${plotBox.left - lanes.getBoundingClientRect().left + middle}px`;
-    this.line.hidden = false;
+    this.#line.style.left = `${plotBox.left - lanes.getBoundingClientRect().left + middle}px`;
+    this.#line.hidden = false;
     // The line stops short of the cell, which is to be seen.
     const hole = isLoss ? -1 : plotBox.top - lanes.getBoundingClientRect().top + layout.rows[row]!.top;
-    this.line.style.setProperty("--gv-hole", `${hole}px`);
-    this.rowBox.hidden = this.cellBox.hidden = isLoss;
+    this.#line.style.setProperty("--gv-hole", `${hole}px`);
+    this.#rowBox.hidden = this.#cellBox.hidden = isLoss;
     const top = isLoss ? 0 : layout.rows[row]!.top;
-    this.rowBox.style.top = `${top}px`;
+    this.#rowBox.style.top = `${top}px`;
     const width = Math.max(3, (to - from) / dpr);
-    this.cellBox.style.cssText = `top:${top}px;left:${middle - width / 2}px;width:${width}px`;
-    this.shown = { row, pixel };
+    this.#cellBox.style.cssText = `top:${top}px;left:${middle - width / 2}px;width:${width}px`;
+    this.#shown = { row, pixel };
 
     const x = plotBox.left - rootBox.left + middle;
     const y = isLoss ? lossLane.getBoundingClientRect().bottom - rootBox.top - 8 : plotBox.top - rootBox.top + top + PITCH / 2;
-    this.tooltip.show(description, x, y, root);
-    if (this.at?.by === "keys") this.say(description);
+    this.#tooltip.show(description, x, y, root);
+    if (this.#at?.by === "keys") this.#say(description);
   }
 
-  private describe({ store, columns, laneOf: lane }: Scene, row: Row, first: number, last: number, when: When): Description {
+  #describe({ store, columns, laneOf: lane }: Scene, row: Row, first: number, last: number, when: When): Description {
     const cell = mergeCell(lane(row), first, last);
     if (!row.folded) return describeParameter(store.parameters[row.members[0]!]!, cell, when, store.quantity);
     const inside = row.members.map((place) => ({ name: store.parameters[place]!.name, cell: mergeCell(laneOf(columns, place), first, last) }));
@@ -188,32 +211,40 @@ export class Crosshair {
   }
 
   /** Only what keys look at is spoken, once they rest: a moving mouse would never stop talking. */
-  private say(description: Description): void {
-    clearTimeout(this.speak);
-    this.speak = setTimeout(() => setText(this.live, sentence(description)), 150);
+  #say(description: Description): void {
+    clearTimeout(this.#speak);
+    this.#speak = setTimeout(() => setText(this.#live, sentence(description)), 150);
   }
 
-  private onKey(event: KeyboardEvent): void {
-    if (!this.scene || event.ctrlKey || event.metaKey || event.altKey) return;
+  get #here(): Shown | null {
+    return this.#shown && { row: this.#shown.row, iteration: this.iteration! };
+  }
+
+  #onKey(event: KeyboardEvent): void {
+    if (!this.#scene || event.ctrlKey || event.metaKey || event.altKey) return;
     const { key } = event;
     if (key === "Escape") {
-      if (!this.at) return;
+      if (!this.#at) return this.commands.deselect();
       this.clear();
     } else if (key === " ") {
-      if (!this.shown || this.shown.row === LOSS) return;
-      this.onFold(this.shown.row);
+      if (!this.#shown || this.#shown.row === LOSS) return;
+      this.commands.fold(this.#shown.row);
+    } else if (key === "Enter") {
+      this.togglePin();
     } else {
-      const next = this.step(key, this.scene);
+      const next = this.#step(key, this.#scene);
       if (!next) return;
-      this.at = { by: "keys", ...next, name: this.scene.layout.rows[next.row]!.name };
-      this.refresh();
-      this.reveal(next.row);
+      this.#anchor = event.shiftKey ? (this.#anchor ?? this.#here) : null;
+      this.#at = { by: "keys", ...next, name: this.#scene.layout.rows[next.row]!.name };
+      this.#refresh();
+      this.#reveal(next.row);
+      if (this.#anchor) this.commands.selectTo(next.row, next.iteration, this.#anchor);
     }
     event.preventDefault();
     event.stopPropagation();
   }
 
-  private step(key: string, { layout, pixels, columns }: Scene): { row: number; iteration: number } | null {
+  #step(key: string, { layout, pixels, columns }: Scene): { row: number; iteration: number } | null {
     const moves: Record<string, [number, number]> = {
       ArrowLeft: [0, -1],
       ArrowRight: [0, 1],
@@ -228,19 +259,19 @@ export class Crosshair {
     if (!move || !layout.rows.length || pixels.end === 0) return null;
     const [down, right] = move;
     // The first key brings the crosshair to the newest cell.
-    const here = this.shown ?? { row: 0, pixel: pixels.end - 1 };
-    const row = this.shown ? Math.max(0, Math.min(layout.rows.length - 1, here.row + down)) : 0;
+    const here = this.#shown ?? { row: 0, pixel: pixels.end - 1 };
+    const row = this.#shown ? Math.max(0, Math.min(layout.rows.length - 1, here.row + down)) : 0;
     let pixel = here.pixel;
     if (right === -Infinity) pixel = nextCell(pixels, -1, 1) ?? pixel;
     else if (right === Infinity) pixel = pixels.end - 1;
-    else if (right && this.shown) pixel = nextCell(pixels, pixel, right) ?? pixel;
+    else if (right && this.#shown) pixel = nextCell(pixels, pixel, right) ?? pixel;
     return { row, iteration: iterationAt(pixels, columns, pixel) };
   }
 
   /** Scroll the lanes, not the page, so that the row is in view. */
-  private reveal(row: number): void {
+  #reveal(row: number): void {
     const { scroll } = this.places;
-    const top = this.scene?.layout.rows[row]?.top ?? 0;
+    const top = this.#scene?.layout.rows[row]?.top ?? 0;
     if (top < scroll.scrollTop) scroll.scrollTop = top - PITCH;
     else if (top + PITCH > scroll.scrollTop + scroll.clientHeight) scroll.scrollTop = top + 2 * PITCH - scroll.clientHeight;
   }

@@ -41,58 +41,58 @@ export function metricName(name: string): string {
 
 export class Head {
   readonly parts: HTMLElement[];
-  private readonly word = element("span", "gv-word");
-  private readonly dot = element("i", "gv-dot", { "aria-hidden": "true" });
-  private readonly status = element("span", "gv-status", {}, this.dot, this.word);
-  private readonly epoch = element("span", "gv-epoch");
-  private readonly iteration = element("span", "gv-iteration");
-  private readonly catching = element("span", "gv-catching", { role: "status" });
-  private readonly metrics = element("span", "gv-metrics");
-  private readonly bar = element("i", "");
-  private readonly progress = element(
+  readonly #word = element("span", "gv-word");
+  readonly #dot = element("i", "gv-dot", { "aria-hidden": "true" });
+  readonly #status = element("span", "gv-status", {}, this.#dot, this.#word);
+  readonly #epoch = element("span", "gv-epoch");
+  readonly #iteration = element("span", "gv-iteration");
+  readonly #catching = element("span", "gv-catching", { role: "status" });
+  readonly #metrics = element("span", "gv-metrics");
+  readonly #bar = element("i", "");
+  readonly #progress = element(
     "div",
     "gv-progress",
     { role: "progressbar", "aria-label": "share of the run that is done", "aria-valuemin": "0", "aria-valuemax": "100" },
-    this.bar,
+    this.#bar,
   );
-  private readonly message = element("div", "gv-message", { role: "status" });
-  private readonly error = element("div", "gv-error", { role: "alert" });
+  readonly #message = element("div", "gv-message", { role: "status" });
+  readonly #error = element("div", "gv-error", { role: "alert" });
 
   constructor() {
-    const line = element("div", "gv-head", {}, this.status, this.epoch, this.iteration, this.catching, this.metrics);
-    this.parts = [line, this.progress, this.message, this.error];
+    const line = element("div", "gv-head", {}, this.#status, this.#epoch, this.#iteration, this.#catching, this.#metrics);
+    this.parts = [line, this.#progress, this.#message, this.#error];
   }
 
   update({ run, metrics, catchingUp, error, quantity: { runs } }: Store): void {
     // Two runs that are compared are no run that has got somewhere.
-    setText(this.word, runs ? runs.join(" ÷ ") : (WORDS[run.status] ?? run.status));
-    this.status.dataset.status = run.status;
-    setLine(this.epoch, runs ? "gradient norms" : epochText(run));
-    setLine(this.iteration, runs ? format.many(run.iteration, "iteration") : iterationText(run));
-    this.progress.hidden = this.dot.hidden = runs !== null;
-    setLine(this.catching, catchingUp ? "catching up …" : null);
-    this.updateMetrics(run.metric_names, metrics);
+    setText(this.#word, runs ? runs.join(" ÷ ") : (WORDS[run.status] ?? run.status));
+    this.#status.dataset.status = run.status;
+    setLine(this.#epoch, runs ? "gradient norms" : epochText(run));
+    setLine(this.#iteration, runs ? format.many(run.iteration, "iteration") : iterationText(run));
+    this.#progress.hidden = this.#dot.hidden = runs !== null;
+    setLine(this.#catching, catchingUp ? "catching up …" : null);
+    this.#updateMetrics(run.metric_names, metrics);
     const done = fraction(run);
-    this.progress.dataset.status = run.status;
-    this.bar.style.width = `${100 * (done ?? 0)}%`;
-    if (done === null) this.progress.removeAttribute("aria-valuenow");
-    else this.progress.setAttribute("aria-valuenow", String(Math.round(100 * done)));
-    this.message.dataset.status = run.status;
-    setLine(this.message, run.message);
+    this.#progress.dataset.status = run.status;
+    this.#bar.style.width = `${100 * (done ?? 0)}%`;
+    if (done === null) this.#progress.removeAttribute("aria-valuenow");
+    else this.#progress.setAttribute("aria-valuenow", String(Math.round(100 * done)));
+    this.#message.dataset.status = run.status;
+    setLine(this.#message, run.message);
     this.showError(error);
   }
 
   showError(error: string | null): void {
-    setLine(this.error, error && `gradviz could not draw: ${error}`);
+    setLine(this.#error, error && `gradviz could not draw: ${error}`);
   }
 
-  private updateMetrics(names: string[], values: Float64Array): void {
-    while (this.metrics.children.length > names.length) this.metrics.lastChild!.remove();
+  #updateMetrics(names: string[], values: Float64Array): void {
+    while (this.#metrics.children.length > names.length) this.#metrics.lastChild!.remove();
     names.forEach((name, i) => {
-      let metric = this.metrics.children[i] as HTMLElement | undefined;
+      let metric = this.#metrics.children[i] as HTMLElement | undefined;
       if (!metric) {
         metric = element("span", "gv-metric", {}, element("span", ""), " ", element("b", ""));
-        this.metrics.append(metric);
+        this.#metrics.append(metric);
       }
       const [label, number] = metric.children as unknown as [HTMLElement, HTMLElement];
       const value = values[i];

@@ -27,8 +27,8 @@ export interface Picture {
 export class HeatPainter {
   /** Chips of each row, for painting and for pointing. */
   chips: Chip[][] = [];
-  private looks: Uint8Array[] = [];
-  private readonly strip = document.createElement("canvas");
+  #looks: Uint8Array[] = [];
+  readonly #strip = document.createElement("canvas");
 
   constructor(private readonly canvas: HTMLCanvasElement) {}
 
@@ -37,10 +37,10 @@ export class HeatPainter {
     const { pixels, bands, marks } = picture;
     const x = this.canvas.getContext("2d")!;
     const width = pixels.width;
-    const all = dirty <= 0 || this.looks.length !== bands.length || this.looks[0]?.length !== width;
+    const all = dirty <= 0 || this.#looks.length !== bands.length || this.#looks[0]?.length !== width;
     if (all) {
       dirty = 0;
-      this.looks = bands.map(() => new Uint8Array(width));
+      this.#looks = bands.map(() => new Uint8Array(width));
       this.chips = bands.map(() => []);
       x.clearRect(0, 0, this.canvas.width, this.canvas.height);
       for (const { top, height } of bands) marks.run(x, Look.none, pixels.end, width, top, height);
@@ -48,16 +48,16 @@ export class HeatPainter {
     const end = pixels.end;
     if (end <= dirty) return width;
     const reach = Math.max(0, dirty - 4 * marks.chipSize);
-    this.colour(picture, reach, end);
+    this.#colour(picture, reach, end);
     x.imageSmoothingEnabled = false;
     let touched = width;
     bands.forEach(({ top, height }, row) => {
-      const looks = this.looks[row]!;
+      const looks = this.#looks[row]!;
       const chips = this.chips[row]!;
       const from = Math.max(reach, placeChips(chips, looks, dirty, end, marks.chipSize));
       touched = Math.min(touched, from);
       x.clearRect(from, top, end - from, height);
-      x.drawImage(this.strip, from - reach, row, end - from, 1, from, top, end - from, height);
+      x.drawImage(this.#strip, from - reach, row, end - from, 1, from, top, end - from, height);
       for (let a = from; a < end; ) {
         const look = looks[a]!;
         let b = a + 1;
@@ -72,14 +72,14 @@ export class HeatPainter {
   }
 
   /** Fill the strip with the pixels [from, to): a line for each row, clear where a look has no colour. */
-  private colour({ lanes, pixels, domain, scale, table }: Picture, from: number, to: number): void {
+  #colour({ lanes, pixels, domain, scale, table }: Picture, from: number, to: number): void {
     const width = to - from;
     const image = new ImageData(width, Math.max(1, lanes.length));
     const out = new Uint32Array(image.data.buffer);
     const { first, last } = pixels;
     const sees = scale.sees;
     lanes.forEach(({ max, min, flags, offset, stride }, row) => {
-      const looks = this.looks[row]!;
+      const looks = this.#looks[row]!;
       for (let pixel = from; pixel < to; pixel++) {
         let high = NaN;
         let low = NaN;
@@ -107,8 +107,8 @@ export class HeatPainter {
         if (domain) out[row * width + pixel - from] = table[colourIndex(value, domain)]!;
       }
     });
-    this.strip.width = width;
-    this.strip.height = Math.max(1, lanes.length);
-    this.strip.getContext("2d")!.putImageData(image, 0, 0);
+    this.#strip.width = width;
+    this.#strip.height = Math.max(1, lanes.length);
+    this.#strip.getContext("2d")!.putImageData(image, 0, 0);
   }
 }

@@ -27,15 +27,17 @@ export default () => {
         made.fail(error);
       }
     };
-    const onParameters = (): void => made.readParameters();
-    const onColours = (): void => made.readColours();
+    const listeners = {
+      "change:_parameters": () => made.readParameters(),
+      "change:_colours": () => made.readColours(),
+      "change:selection": () => made.onSelection(),
+    } as const;
+    const names = Object.keys(listeners) as (keyof typeof listeners)[];
     model.on("msg:custom", onMessage);
-    model.on("change:_parameters", onParameters);
-    model.on("change:_colours", onColours);
+    for (const name of names) model.on(name, listeners[name]);
     signal.addEventListener("abort", () => {
       model.off("msg:custom", onMessage);
-      model.off("change:_parameters", onParameters);
-      model.off("change:_colours", onColours);
+      for (const name of names) model.off(name, listeners[name]);
     });
     made.hello();
     return made;

@@ -12,6 +12,7 @@ export const ICONS = {
   out: "M3 8h10",
   whole: "M2 3v10M14 3v10M4.5 8h7M6.5 5.5 4 8l2.5 2.5M9.5 5.5 12 8l-2.5 2.5",
   tail: "M14 3v10M3 8h8.5M8.5 5 11.5 8l-3 3",
+  clear: "M4 4l8 8M12 4l-8 8",
   copy: "M6 5V2.5h7.5v8.5H11M2.5 5H11v8.5H2.5z",
 } as const;
 

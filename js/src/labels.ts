@@ -18,10 +18,10 @@ const FONTS = {
 
 export class Labels {
   readonly element = element("div", "gv-labels");
-  private readonly context = document.createElement("canvas").getContext("2d")!;
-  private readonly sizes = new Map<string, number>();
-  private family = "";
-  private room = 0;
+  readonly #context = document.createElement("canvas").getContext("2d")!;
+  readonly #sizes = new Map<string, number>();
+  #family = "";
+  #room = 0;
 
   /** `onFold`: a module is to be folded, or opened again. */
   constructor(onFold: (module: string, folded: boolean) => void) {
@@ -34,12 +34,12 @@ export class Labels {
   /** Width of a text in the font of labels, headers or the axis. */
   measure = (text: string, font: keyof typeof FONTS = "name"): number => {
     const key = `${font} ${text}`;
-    let size = this.sizes.get(key);
+    let size = this.#sizes.get(key);
     if (size === undefined) {
-      this.context.font = `${FONTS[font]} ${this.family}`;
-      size = this.context.measureText(text).width;
-      if (this.sizes.size > 20000) this.sizes.clear();
-      this.sizes.set(key, size);
+      this.#context.font = `${FONTS[font]} ${this.#family}`;
+      size = this.#context.measureText(text).width;
+      if (this.#sizes.size > 20000) this.#sizes.clear();
+      this.#sizes.set(key, size);
     }
     return size;
   };
@@ -52,40 +52,40 @@ export class Labels {
     const units = unitsOf(parameters, new Set());
     const { rows, headers } = layOut(whole ? units.map((unit) => ({ ...unit, block: "" })) : units);
     const family = getComputedStyle(this.element).fontFamily;
-    if (family !== this.family) this.sizes.clear();
-    this.family = family;
+    if (family !== this.#family) this.#sizes.clear();
+    this.#family = family;
     const share = available < 560 ? 0.42 * available : Math.min(260, 0.3 * available);
     const needed = Math.max(
       0,
       ...rows.map((row) => NOTE + this.measure(row.label)),
       ...headers.map((header) => NOTE + TRIANGLE + this.measure(header.label, "header")),
     );
-    this.room = Math.ceil(Math.max(NARROWEST, Math.min(needed + 1, share)));
-    return this.room;
+    this.#room = Math.ceil(Math.max(NARROWEST, Math.min(needed + 1, share)));
+    return this.#room;
   }
 
   /** Show these rows and headers. */
   update(rows: readonly Row[], headers: readonly Header[]): void {
-    this.element.replaceChildren(...headers.map((header) => this.header(header)), ...rows.map((row) => this.row(row)));
+    this.element.replaceChildren(...headers.map((header) => this.#header(header)), ...rows.map((row) => this.#row(row)));
   }
 
-  private header({ label, top, height }: Header): HTMLElement {
-    const made = module(label, true, this.fit(label, this.room - TRIANGLE, "header"));
+  #header({ label, top, height }: Header): HTMLElement {
+    const made = module(label, true, this.#fit(label, this.#room - TRIANGLE, "header"));
     made.style.cssText = `top:${top}px;height:${height}px`;
     return made;
   }
 
-  private row({ name, label, note, folded, top }: Row): HTMLElement {
+  #row({ name, label, note, folded, top }: Row): HTMLElement {
     const text = folded
-      ? module(name, false, this.fit(label, this.room - NOTE - TRIANGLE, "header"))
-      : element("span", "gv-name", {}, this.fit(label, this.room - NOTE, "name"));
+      ? module(name, false, this.#fit(label, this.#room - NOTE - TRIANGLE, "header"))
+      : element("span", "gv-name", {}, this.#fit(label, this.#room - NOTE, "name"));
     const made = element("div", "gv-label", { "data-parameter": name, title: name }, text, element("span", "gv-note-column", {}, note));
     // The gap below the row is not the row's: the label is centred on what is painted.
     made.style.cssText = `top:${top}px;height:${PITCH - 1}px`;
     return made;
   }
 
-  private fit(text: string, room: number, font: keyof typeof FONTS): string {
+  #fit(text: string, room: number, font: keyof typeof FONTS): string {
     return fitEnd(text, room, (t) => this.measure(t, font));
   }
 }

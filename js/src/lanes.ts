@@ -72,21 +72,21 @@ class Fold implements Lane {
   max: Float32Array = new Float32Array(0);
   min: Float32Array = new Float32Array(0);
   flags: Uint8Array = new Uint8Array(0);
-  private done = 0;
+  #done = 0;
 
   constructor(private readonly members: readonly number[]) {}
 
   /** Columns from this one on are new. */
   forget(column: number): void {
-    this.done = Math.min(this.done, column);
+    this.#done = Math.min(this.#done, column);
   }
 
   update(columns: Columns): this {
-    if (this.max.length < columns.count) this.reserve(columns.start.length);
+    if (this.max.length < columns.count) this.#reserve(columns.start.length);
     const { max, min, flags, members } = this;
     const { rows } = columns;
     const known = members.filter((place) => place < rows - 1);
-    for (let c = this.done; c < columns.count; c++) {
+    for (let c = this.#done; c < columns.count; c++) {
       let high = NaN;
       let low = NaN;
       let union = known.length < members.length ? Flag.not_recorded : 0;
@@ -103,36 +103,36 @@ class Fold implements Lane {
       min[c] = low;
       flags[c] = union;
     }
-    this.done = columns.count;
+    this.#done = columns.count;
     return this;
   }
 
-  private reserve(size: number): void {
+  #reserve(size: number): void {
     const [max, min, flags] = [new Float32Array(size), new Float32Array(size), new Uint8Array(size)];
-    max.set(this.max.subarray(0, this.done));
-    min.set(this.min.subarray(0, this.done));
-    flags.set(this.flags.subarray(0, this.done));
+    max.set(this.max.subarray(0, this.#done));
+    min.set(this.min.subarray(0, this.#done));
+    flags.set(this.flags.subarray(0, this.#done));
     Object.assign(this, { max, min, flags });
   }
 }
 
 /** The lanes of some columns; folded ones are kept, so that a zoom or a new colour merges nothing again. */
 export class Lanes {
-  private folds = new Map<string, Fold>();
-  private of: Columns | null = null;
+  #folds = new Map<string, Fold>();
+  #of: Columns | null = null;
 
   /** Columns from this one on are new or changed. */
   forget(column: number): void {
-    for (const fold of this.folds.values()) fold.forget(column);
+    for (const fold of this.#folds.values()) fold.forget(column);
   }
 
   lane(columns: Columns, members: readonly number[]): Lane {
-    if (columns !== this.of) this.folds.clear();
-    this.of = columns;
+    if (columns !== this.#of) this.#folds.clear();
+    this.#of = columns;
     if (members.length === 1) return laneOf(columns, members[0]!);
     const key = members.join();
-    let fold = this.folds.get(key);
-    if (!fold) this.folds.set(key, (fold = new Fold(members)));
+    let fold = this.#folds.get(key);
+    if (!fold) this.#folds.set(key, (fold = new Fold(members)));
     return fold.update(columns);
   }
 }

@@ -12,14 +12,14 @@ const BAR = { width: 110, height: 9 };
 const KEY = { width: 20, height: 12 };
 
 export class Legend {
-  private readonly low = element("span", "gv-end");
-  private readonly high = element("span", "gv-end");
-  private readonly bar = element("canvas", "gv-bar-colours", { "aria-hidden": "true" });
-  private readonly keys = LEGEND.map((entry) => {
+  readonly #low = element("span", "gv-end");
+  readonly #high = element("span", "gv-end");
+  readonly #bar = element("canvas", "gv-bar-colours", { "aria-hidden": "true" });
+  readonly #keys = LEGEND.map((entry) => {
     const swatch = element("canvas", "gv-swatch", { "aria-hidden": "true" });
     return { ...entry, swatch, element: element("span", "gv-key", {}, swatch, entry.word) };
   });
-  private readonly note = element("span", "gv-note");
+  readonly #note = element("span", "gv-note");
   readonly element: HTMLElement;
 
   constructor({ label, where }: Quantity) {
@@ -27,20 +27,20 @@ export class Legend {
       "div",
       "gv-foot",
       {},
-      element("span", "gv-bar", {}, element("span", "", {}, label), element("span", "gv-bar", {}, this.low, this.bar, this.high)),
+      element("span", "gv-bar", {}, element("span", "", {}, label), element("span", "gv-bar", {}, this.#low, this.#bar, this.#high)),
       ...(where ? [element("span", "gv-where", {}, `${where.trim()}:`)] : []),
-      ...this.keys.map((key) => key.element),
-      this.note,
+      ...this.#keys.map((key) => key.element),
+      this.#note,
     );
   }
 
   /** Repaint the swatches: the theme, the colours or the device pixels changed. */
   paint(marks: Marks, table: Uint32Array, dpr: number): void {
-    const bar = context(this.bar, BAR, 1);
-    this.bar.width = 256;
-    this.bar.height = 1;
+    const bar = context(this.#bar, BAR, 1);
+    this.#bar.width = 256;
+    this.#bar.height = 1;
     bar.putImageData(new ImageData(new Uint8ClampedArray(table.slice().buffer), 256, 1), 0, 0);
-    for (const { swatch, look } of this.keys) {
+    for (const { swatch, look } of this.#keys) {
       const x = context(swatch, KEY, dpr);
       const { width, height } = swatch;
       if (look === Look.value_not_optimized) {
@@ -57,17 +57,17 @@ export class Legend {
   }
 
   update(domain: Domain | null, seen: Uint8Array, note: string): void {
-    setText(this.low, domain ? format.power(domain.base, domain.lo) : "low");
-    setText(this.high, domain ? format.power(domain.base, domain.hi) : "high");
+    setText(this.#low, domain ? format.power(domain.base, domain.lo) : "low");
+    setText(this.#high, domain ? format.power(domain.base, domain.hi) : "high");
     let flags = 0;
     let bothInfs = false;
     for (const row of seen) {
       flags |= row;
       bothInfs ||= (row & Flag.posinf) !== 0 && (row & Flag.neginf) !== 0;
     }
-    for (const key of this.keys) key.element.hidden = !(key.always || present(key.look, flags, bothInfs));
-    setText(this.note, note);
-    this.note.hidden = !note;
+    for (const key of this.#keys) key.element.hidden = !(key.always || present(key.look, flags, bothInfs));
+    setText(this.#note, note);
+    this.#note.hidden = !note;
   }
 }
 

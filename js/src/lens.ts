@@ -14,12 +14,12 @@ export class Lens {
   whole: Extent = this.extent;
   /** Css pixels that the extent is seen on. */
   width = 1;
-  private newest = 0;
+  #newest = 0;
 
   constructor(private readonly onChange: () => void) {}
 
   update(newest: number, planned: number | null, width: number): void {
-    this.newest = newest;
+    this.#newest = newest;
     this.width = width;
     this.whole = wholeOf(newest, planned);
     this.extent = extentOf(this.zoom, newest, this.whole);
@@ -27,7 +27,7 @@ export class Lens {
 
   to(zoom: Zoom): void {
     this.zoom = zoom;
-    this.extent = extentOf(zoom, this.newest, this.whole);
+    this.extent = extentOf(zoom, this.#newest, this.whole);
     this.onChange();
   }
 
@@ -41,13 +41,13 @@ export class Lens {
 
   /** About an iteration; without one, about the newest in view, or the middle of a part. */
   by(factor: number, about: number | null): void {
-    const { start, span } = this.current;
-    const middle = this.zoom.kind === "part" ? start + span / 2 : Math.min(this.newest, start + span);
-    this.to(zoomed(this.current, factor, about ?? middle, this.whole));
+    const { start, span } = this.#current;
+    const middle = this.zoom.kind === "part" ? start + span / 2 : Math.min(this.#newest, start + span);
+    this.to(zoomed(this.#current, factor, about ?? middle, this.whole));
   }
 
   /** By so many css pixels. */
-  pan(pixels: number, from: Extent = this.current): void {
+  pan(pixels: number, from: Extent = this.#current): void {
     this.to(panned(from, (pixels * from.span) / this.width, this.whole));
   }
 
@@ -61,7 +61,7 @@ export class Lens {
   }
 
   /** Small steps add up: what is in view before it is rounded to iterations. */
-  private get current(): Extent {
+  get #current(): Extent {
     return this.zoom.kind === "part" ? this.zoom : this.extent;
   }
 

@@ -13,39 +13,39 @@ import type { Theme } from "./theme";
 const HEIGHT = 54;
 
 export class LossLane {
-  private readonly canvas = element("canvas", "gv-loss", { role: "img" });
-  private readonly value = element("b", "");
-  private readonly max = element("span", "gv-loss-end");
-  private readonly min = element("span", "gv-loss-end");
-  private readonly painter = new LossPainter(this.canvas);
-  readonly label = element("div", "gv-loss-label", {}, this.max, element("span", "", {}, "loss ", this.value), this.min);
-  readonly lane = element("div", "gv-loss-lane", {}, this.canvas);
+  readonly #canvas = element("canvas", "gv-loss", { role: "img" });
+  readonly #value = element("b", "");
+  readonly #max = element("span", "gv-loss-end");
+  readonly #min = element("span", "gv-loss-end");
+  readonly #painter = new LossPainter(this.#canvas);
+  readonly label = element("div", "gv-loss-label", {}, this.#max, element("span", "", {}, "loss ", this.#value), this.#min);
+  readonly lane = element("div", "gv-loss-lane", {}, this.#canvas);
 
   constructor() {
     this.lane.style.height = `${HEIGHT}px`;
   }
 
   get chips(): LossPainter["chips"] {
-    return this.painter.chips;
+    return this.#painter.chips;
   }
 
   resize(width: number, dpr: number): void {
-    resize(this.canvas, width, Math.round(HEIGHT * dpr), dpr);
+    resize(this.#canvas, width, Math.round(HEIGHT * dpr), dpr);
   }
 
   paint(lane: Lane, newest: number | null, pixels: Pixels, theme: Theme, marks: Marks, dpr: number): void {
-    const range = this.painter.paint(lane, pixels, theme, marks, dpr);
+    const range = this.#painter.paint(lane, pixels, theme, marks, dpr);
     const text = newest === null ? "–" : format.glance(newest);
-    setText(this.value, text);
-    this.value.classList.toggle("gv-bad", newest !== null && !Number.isFinite(newest));
-    this.sayRange(range, text);
+    setText(this.#value, text);
+    this.#value.classList.toggle("gv-bad", newest !== null && !Number.isFinite(newest));
+    this.#sayRange(range, text);
   }
 
-  private sayRange(range: LossRange | null, now: string): void {
+  #sayRange(range: LossRange | null, now: string): void {
     const flat = !range || range.max === range.min;
-    setText(this.max, flat ? "" : format.glance(range.max));
-    setText(this.min, flat ? "" : `${range.log ? "(log) " : ""}${format.glance(range.min)}`);
-    this.canvas.setAttribute(
+    setText(this.#max, flat ? "" : format.glance(range.max));
+    setText(this.#min, flat ? "" : `${range.log ? "(log) " : ""}${format.glance(range.min)}`);
+    this.#canvas.setAttribute(
       "aria-label",
       range ? `loss: now ${now}, between ${format.glance(range.min)} and ${format.glance(range.max)}` : "loss: none recorded yet",
     );

@@ -12,8 +12,8 @@ type Context = CanvasRenderingContext2D;
 export class Marks {
   /** Width of a chip in device pixels. */
   readonly chipSize: number;
-  private readonly hatch: CanvasPattern | null;
-  private readonly sprites = new Map<string, HTMLCanvasElement>();
+  readonly #hatch: CanvasPattern | null;
+  readonly #sprites = new Map<string, HTMLCanvasElement>();
 
   constructor(
     private readonly theme: Theme,
@@ -31,7 +31,7 @@ export class Marks {
       }
       x.stroke();
     });
-    this.hatch = tile.getContext("2d")!.createPattern(tile, "repeat");
+    this.#hatch = tile.getContext("2d")!.createPattern(tile, "repeat");
   }
 
   /** Paint the run [from, to) of a look without a colour; `open`: the run goes on at its left. */
@@ -51,13 +51,13 @@ export class Marks {
       case Look.frozen:
         x.fillStyle = theme.track;
         x.fillRect(from, top, width, height);
-        x.fillStyle = this.hatch ?? theme.mark;
+        x.fillStyle = this.#hatch ?? theme.mark;
         x.fillRect(from, top, width, height);
         break;
       case Look.unused:
         x.fillStyle = theme.track;
         x.fillRect(from, top, width, height);
-        this.dots(x, from, to, top, height);
+        this.#dots(x, from, to, top, height);
         break;
       case Look.value_not_optimized:
         // Its value's colour, with a notched lower edge.
@@ -77,9 +77,9 @@ export class Marks {
     }
   }
 
-  private dots(x: Context, from: number, to: number, top: number, height: number): void {
+  #dots(x: Context, from: number, to: number, top: number, height: number): void {
     const period = Math.round(7 * this.dpr);
-    const tile = this.sprite(`dots ${height}`, period, height, (t) => {
+    const tile = this.#sprite(`dots ${height}`, period, height, (t) => {
       t.fillStyle = this.theme.mark;
       t.beginPath();
       t.arc(period / 2, height / 2, 1.3 * this.dpr, 0, 7);
@@ -99,7 +99,7 @@ export class Marks {
     x.fillStyle = theme.bad;
     x.fillRect(chip.left, top, chip.right - chip.left, height);
     if (!chip.glyph) return;
-    const glyph = this.glyph(chip.look, height);
+    const glyph = this.#glyph(chip.look, height);
     if (!isBand(chip, size)) {
       x.drawImage(glyph, Math.round((chip.left + chip.right - size) / 2), top);
       return;
@@ -109,8 +109,8 @@ export class Marks {
     }
   }
 
-  private glyph(look: number, height: number): HTMLCanvasElement {
-    return this.sprite(`glyph ${look} ${height}`, this.chipSize, height, (x) => {
+  #glyph(look: number, height: number): HTMLCanvasElement {
+    return this.#sprite(`glyph ${look} ${height}`, this.chipSize, height, (x) => {
       const [m, c] = [this.chipSize / 2, height / 2];
       const s = Math.min(2.6 * this.dpr, height / 4);
       x.strokeStyle = this.theme.onBad;
@@ -141,9 +141,9 @@ export class Marks {
     });
   }
 
-  private sprite(key: string, width: number, height: number, draw: (x: Context) => void): HTMLCanvasElement {
-    let sprite = this.sprites.get(key);
-    if (!sprite) this.sprites.set(key, (sprite = canvas(width, height, draw)));
+  #sprite(key: string, width: number, height: number, draw: (x: Context) => void): HTMLCanvasElement {
+    let sprite = this.#sprites.get(key);
+    if (!sprite) this.#sprites.set(key, (sprite = canvas(width, height, draw)));
     return sprite;
   }
 }

@@ -21,11 +21,11 @@ export class Plot {
   readonly region: HTMLElement;
   readonly scroll: HTMLElement;
   layout: Layout = { rows: [], headers: [], height: 0 };
-  private readonly painter = new HeatPainter(this.canvas);
-  private first = 0;
+  readonly #painter = new HeatPainter(this.canvas);
+  #first = 0;
   /** The rows that are painted, from `first` on. */
-  private shown: Row[] = [];
-  private bands: Band[] = [];
+  #shown: Row[] = [];
+  #bands: Band[] = [];
 
   /** `onScroll`: other rows than those that are painted have come into view. */
   constructor(
@@ -34,13 +34,13 @@ export class Plot {
     onScroll: () => void,
     signal: AbortSignal,
   ) {
-    const help = "arrow keys move over the cells, Space folds and opens modules, plus and minus zoom, Escape leaves";
+    const help = "arrow keys move over the cells, with Shift they select, Enter holds a cell, Space folds and opens modules, plus and minus zoom, Escape leaves";
     const attributes = { tabindex: "0", role: "application", "aria-roledescription": "heatmap", "aria-label": `${title}: ${help}` };
     this.region = element("div", "gv-region", attributes, labels.element, this.cells);
     this.scroll = element("div", "gv-scroll", {}, this.region);
     const scrolled = (): void => {
-      this.hintAtMore();
-      if (!this.isPainted) onScroll();
+      this.#hintAtMore();
+      if (!this.#isPainted) onScroll();
     };
     this.scroll.addEventListener("scroll", scrolled, { signal, passive: true });
   }
@@ -49,59 +49,60 @@ export class Plot {
     this.layout = layout;
     this.scroll.classList.toggle("gv-scrolls", layout.rows.length > MANY_ROWS);
     this.region.style.height = `${Math.max(layout.height, 2 * PITCH)}px`;
-    this.hintAtMore();
+    this.#hintAtMore();
   }
 
   /** Take the rows that are in view now; `width` in device pixels. */
   takeRows(width: number, dpr: number): void {
     const { rows, headers } = this.layout;
-    const [top, bottom] = [this.top - OVERSCAN, this.bottom + OVERSCAN];
-    this.first = firstBelow(rows, top);
-    this.shown = rows.slice(this.first, firstBelow(rows, bottom) + 1);
-    this.labels.update(this.shown, headers.filter((header) => header.top + header.height > top && header.top < bottom));
+    const [top, bottom] = [this.#top - OVERSCAN, this.#bottom + OVERSCAN];
+    this.#first = firstBelow(rows, top);
+    this.#shown = rows.slice(this.#first, firstBelow(rows, bottom) + 1);
+    this.labels.update(this.#shown, headers.filter((header) => header.top + header.height > top && header.top < bottom));
     // On whole device pixels, wherever the rows begin.
     const device = (y: number): number => Math.round(y * dpr);
-    const origin = device(this.shown[0]?.top ?? 0);
+    const origin = device(this.#shown[0]?.top ?? 0);
     const gap = Math.max(1, Math.round(dpr));
-    this.bands = this.shown.map((row) => ({ top: device(row.top) - origin, height: device(row.top + PITCH) - gap - device(row.top) }));
+    this.#bands = this.#shown.map((row) => ({ top: device(row.top) - origin, height: device(row.top + PITCH) - gap - device(row.top) }));
     this.canvas.style.top = `${origin / dpr}px`;
-    resize(this.canvas, width, Math.max(1, device((this.shown.at(-1)?.top ?? 0) + PITCH) - origin), dpr);
+    resize(this.canvas, width, Math.max(1, device((this.#shown.at(-1)?.top ?? 0) + PITCH) - origin), dpr);
   }
 
   /** Paint from a device pixel on (0: everything); `picture` has the lanes of `rows`. Returns the first pixel touched. */
   paint(picture: Omit<Picture, "bands">, dirty: number): number {
-    return this.painter.paint({ ...picture, bands: this.bands }, dirty);
+    return this.#painter.paint({ ...picture, bands: this.#bands }, dirty);
   }
 
   get rows(): readonly Row[] {
-    return this.shown;
+    return this.#shown;
   }
 
   /** Of a row by its place in the layout. */
   chipsOf(row: number): readonly Chip[] {
-    return this.painter.chips[row - this.first] ?? [];
+    return this.#painter.chips[row - this.#first] ?? [];
   }
 
-  private get scrolls(): boolean {
+  get #scrolls(): boolean {
     return this.scroll.classList.contains("gv-scrolls");
   }
 
-  private get top(): number {
-    return this.scrolls ? this.scroll.scrollTop : 0;
+  get #top(): number {
+    return this.#scrolls ? this.scroll.scrollTop : 0;
   }
 
-  private get bottom(): number {
-    return this.scrolls ? this.scroll.scrollTop + this.scroll.clientHeight : this.layout.height;
+  get #bottom(): number {
+    return this.#scrolls ? this.scroll.scrollTop + this.scroll.clientHeight : this.layout.height;
   }
 
-  private get isPainted(): boolean {
+  get #isPainted(): boolean {
     const { rows } = this.layout;
-    return firstBelow(rows, this.top) >= this.first && firstBelow(rows, this.bottom) <= this.first + this.shown.length;
+    return firstBelow(rows, this.#top) >= this.#first && firstBelow(rows, this.#bottom) <= this.#first + this.#shown.length;
   }
 
   /** Rows out of sight above or below fade: some browsers hide the scroll bar. */
-  private hintAtMore(): void {
-    const { scroll, scrolls } = this;
+  #hintAtMore(): void {
+    const { scroll } = this;
+    const scrolls = this.#scrolls;
     scroll.classList.toggle("gv-above", scrolls && scroll.scrollTop > 4);
     scroll.classList.toggle("gv-below", scrolls && scroll.scrollTop + scroll.clientHeight < scroll.scrollHeight - 4);
   }

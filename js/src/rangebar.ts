@@ -7,15 +7,15 @@ import type { Lens } from "./lens";
 const SMALLEST = 24;
 
 export class Rangebar {
-  private readonly thumb = element("i", "");
-  readonly element = element("div", "gv-range", { "aria-hidden": "true" }, this.thumb);
+  readonly #thumb = element("i", "");
+  readonly element = element("div", "gv-range", { "aria-hidden": "true" }, this.#thumb);
 
   constructor(
     private readonly lens: Lens,
     signal: AbortSignal,
   ) {
     onDrag(
-      this.thumb,
+      this.#thumb,
       (down) => {
         const { extent, whole } = lens;
         return { move: (event) => lens.pan(((event.clientX - down.clientX) * whole.span) / extent.span, extent) };
@@ -29,8 +29,8 @@ export class Rangebar {
     const width = this.element.clientWidth;
     const size = Math.max(SMALLEST, (extent.span / whole.span) * width);
     const share = isWhole ? 0 : extent.start / (whole.span - extent.span);
-    this.thumb.style.left = `${share * (width - size)}px`;
-    this.thumb.style.width = `${size}px`;
+    this.#thumb.style.left = `${share * (width - size)}px`;
+    this.#thumb.style.width = `${size}px`;
     // Its place is kept: nothing moves when it comes.
     this.element.style.visibility = isWhole ? "hidden" : "";
   }

@@ -5,32 +5,32 @@ import type { Columns } from "./wire";
 const KEPT = 1024;
 
 export class Recent {
-  private pieces: Columns[] = [];
-  private joined: Columns | null = null;
+  #pieces: Columns[] = [];
+  #joined: Columns | null = null;
 
   add(columns: Columns): void {
     if (!columns.count) return;
-    this.pieces.push(columns);
-    this.joined = null;
-    let count = this.pieces.reduce((sum, piece) => sum + piece.count, 0);
-    while (count - this.pieces[0]!.count >= KEPT) count -= this.pieces.shift()!.count;
+    this.#pieces.push(columns);
+    this.#joined = null;
+    let count = this.#pieces.reduce((sum, piece) => sum + piece.count, 0);
+    while (count - this.#pieces[0]!.count >= KEPT) count -= this.#pieces.shift()!.count;
   }
 
   clear(): void {
-    this.pieces = [];
-    this.joined = null;
+    this.#pieces = [];
+    this.#joined = null;
   }
 
   /** The first iteration that is here; a loss that belongs to a column that is not does not count. */
   get start(): number {
-    for (const piece of this.pieces) {
+    for (const piece of this.#pieces) {
       for (let c = 0; c < piece.count; c++) if (!hasLossAlone(piece, c)) return piece.start[c]!;
     }
     return Infinity;
   }
 
   get columns(): Columns {
-    return (this.joined ??= join(this.pieces));
+    return (this.#joined ??= join(this.#pieces));
   }
 }
 

@@ -4,6 +4,7 @@
 // store asks for the whole picture and goes on with what it gets, leaving a hole.
 import type { AnyModel } from "@anywidget/types";
 import { bisectRight } from "d3-array";
+import type { Selection } from "./brush";
 import type { Domain, Scale } from "./colour";
 import { domainOf, NORMS, pixelTable, RATIOS } from "./colour";
 import type { Extent } from "./extent";
@@ -34,12 +35,13 @@ export type Traits = {
   _parameters: Parameter[];
   _colours: DataView | null;
   _quantity: Quantity;
+  selection: Selection | null;
 };
 
 export type Model = AnyModel<Traits>;
 
 /** What changed. Columns come with the index of the first one that is new. */
-export type Change = { kind: "columns"; from: number } | { kind: "parameters" } | { kind: "colours" } | { kind: "notice" };
+export type Change = { kind: "columns"; from: number } | { kind: "parameters" } | { kind: "colours" } | { kind: "selection" } | { kind: "notice" };
 
 /** First wait before asking again; doubled each time, since every question may be answered with the whole picture. */
 const ASK_AGAIN_MS = 5000;
@@ -61,10 +63,10 @@ export class Store {
   readonly scale: Scale;
   table = pixelTable(new Uint8Array(0));
   overview = new Overview();
-  private readonly recent = new Recent();
+  readonly #recent = new Recent();
   domain: Domain | null = null;
-  private smallest = Infinity;
-  private largest = 0;
+  #smallest = Infinity;
+  #largest = 0;
   /** OR of every flag seen so far, by parameter. */
   seen: Uint8Array = new Uint8Array(0);
   run: Run = WAITING;
@@ -79,9 +81,9 @@ export class Store {
   /** Our own failure, in a line. */
   error: string | null = null;
 
-  private readonly listeners = new Set<(change: Change) => void>();
-  private askedAt = -Infinity;
-  private askAfter = ASK_AGAIN_MS;
+  readonly #listeners = new Set<(change: Change) => void>();
+  #askedAt = -Infinity;
+  #askAfter = ASK_AGAIN_MS;
 
   constructor(private readonly model: Model) {
     this.quantity = model.get("_quantity");
@@ -91,13 +93,13 @@ export class Store {
   }
 
   subscribe(listener: (change: Change) => void): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   /** Tell Python what is here; a view also says that it is one, for it may have come inside a box. */
   hello(view = false): void {
-    this.askedAt = performance.now();
+    this.#askedAt = performance.now();
     this.model.send(view ? { kind: "hello", have: this.seq, view } : { kind: "hello", have: this.seq });
   }
 
@@ -108,19 +110,35 @@ export class Store {
 
   readParameters(): void {
     this.parameters = this.model.get("_parameters") ?? [];
-    this.notify({ kind: "parameters" });
+    this.#notify({ kind: "parameters" });
   }
 
   readColours(): void {
     const bytes = this.model.get("_colours");
     const rgb = bytes ? new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength) : new Uint8Array(0);
     this.table = pixelTable(rgb);
-    this.notify({ kind: "colours" });
+    this.#notify({ kind: "colours" });
+  }
+
+  get selection(): Selection | null {
+    return this.model.get("selection") ?? null;
+  }
+
+  /** Tell all views and Python what is selected. */
+  select(selection: Selection | null): void {
+    if (!selection && !this.selection) return;
+    this.model.set("selection", selection);
+    this.model.save_changes();
+    this.onSelection();
+  }
+
+  onSelection(): void {
+    this.#notify({ kind: "selection" });
   }
 
   fail(error: unknown): void {
     this.error = error instanceof Error ? error.message : String(error);
-    this.notify({ kind: "notice" });
+    this.#notify({ kind: "notice" });
   }
 
   receive(message: ColumnsMessage, buffers: readonly Buffer[]): void {
@@ -133,8 +151,8 @@ export class Store {
     const decoded = decodeColumns(columns);
     const values = decodeMetrics(metrics);
     const starts = decodeEpochs(epochs);
-    if (message.fresh) this.restart(message.level);
-    else this.noticeGap(message.seq);
+    if (message.fresh) this.#restart(message.level);
+    else this.#noticeGap(message.seq);
     this.newest = message.seq;
     if (!this.catchingUp) this.seq = message.seq;
     this.run = message.run;
@@ -142,14 +160,15 @@ export class Store {
     this.metrics = values;
     this.loss = message.run.iteration ? (values[message.run.metric_names.length] ?? null) : null;
     for (const start of starts) this.epochs.push(start);
-    const from = this.append(decoded);
+    const from = this.#append(decoded);
     this.error = null;
-    this.notify({ kind: "columns", from: message.fresh ? 0 : from });
+    this.#notify({ kind: "columns", from: message.fresh ? 0 : from });
   }
 
   /** The finest columns that show these iterations, and at what level they were merged. */
   columnsFor(extent: Extent): { columns: Columns; level: number } {
-    const { overview, recent } = this;
+    const { overview } = this;
+    const recent = this.#recent;
     if (overview.level && extent.start >= recent.start) return { columns: recent.columns, level: 0 };
     return { columns: overview, level: overview.level };
   }
@@ -170,42 +189,42 @@ export class Store {
     return this.catchingUp ? Math.max(0, this.run.epoch + 1 - this.epochs.length) : 0;
   }
 
-  private restart(level: number): void {
+  #restart(level: number): void {
     this.overview = new Overview();
     this.overview.level = level;
-    this.recent.clear();
+    this.#recent.clear();
     this.domain = null;
-    this.smallest = Infinity;
-    this.largest = 0;
+    this.#smallest = Infinity;
+    this.#largest = 0;
     this.seen = new Uint8Array(0);
     this.epochs = [];
     this.loss = null;
     this.catchingUp = false;
-    this.askAfter = ASK_AGAIN_MS;
+    this.#askAfter = ASK_AGAIN_MS;
   }
 
-  private noticeGap(seq: number): void {
+  #noticeGap(seq: number): void {
     if (seq !== this.newest + 1) this.catchingUp = true;
-    if (!this.catchingUp || performance.now() - this.askedAt < this.askAfter) return;
-    this.askAfter *= 2;
+    if (!this.catchingUp || performance.now() - this.#askedAt < this.#askAfter) return;
+    this.#askAfter *= 2;
     this.hello();
   }
 
-  private append(columns: Columns): number {
+  #append(columns: Columns): number {
     const from = this.overview.append(columns);
-    this.recent.add(columns);
-    if (columns.count) this.survey(columns);
+    this.#recent.add(columns);
+    if (columns.count) this.#survey(columns);
     return from;
   }
 
-  private survey({ rows, count, max, min, flags }: Columns): void {
+  #survey({ rows, count, max, min, flags }: Columns): void {
     if (rows - 1 > this.seen.length) {
       // Parameters that come later were not recorded before.
       const seen = new Uint8Array(rows - 1).fill(this.seen.length ? Flag.not_recorded : 0);
       seen.set(this.seen);
       this.seen = seen;
     }
-    let { smallest, largest } = this;
+    let [smallest, largest] = [this.#smallest, this.#largest];
     for (let c = 0, i = 0; c < count; c++) {
       for (let r = 0; r < rows; r++, i++) {
         if (r === rows - 1) continue; // the loss has its own lane
@@ -216,12 +235,12 @@ export class Store {
         if (max[i]! > 0 && max[i]! < smallest) smallest = max[i]!;
       }
     }
-    this.smallest = smallest;
-    this.largest = largest;
+    this.#smallest = smallest;
+    this.#largest = largest;
     this.domain = domainOf(smallest, largest, this.scale);
   }
 
-  private notify(change: Change): void {
-    for (const listener of this.listeners) listener(change);
+  #notify(change: Change): void {
+    for (const listener of this.#listeners) listener(change);
   }
 }

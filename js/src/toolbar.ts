@@ -1,6 +1,8 @@
 // The controls above the picture. What they do: view.ts.
-import { element } from "./element";
+import type { Selection } from "./brush";
+import { element, setText } from "./element";
 import { NARROWEST } from "./extent";
+import * as format from "./format";
 import type { ICONS } from "./icons";
 import { icon } from "./icons";
 import type { Lens } from "./lens";
@@ -20,6 +22,9 @@ export interface Commands {
   zoom(factor: number): void;
   showAll(): void;
   showTail(): void;
+  /** Show what is selected as large as can be, or select nothing. */
+  zoomToSelection(): void;
+  deselect(): void;
 }
 
 const ORDERS: Record<Order, string> = {
@@ -30,46 +35,62 @@ const ORDERS: Record<Order, string> = {
 
 export class Toolbar {
   readonly element: HTMLElement;
-  private readonly fold: HTMLButtonElement;
-  private readonly unfold: HTMLButtonElement;
-  private readonly in: HTMLButtonElement;
-  private readonly out: HTMLButtonElement;
-  private readonly whole: HTMLButtonElement;
-  private readonly tail: HTMLButtonElement;
-  private readonly orders: readonly (readonly [Order, HTMLButtonElement])[];
+  readonly #fold: HTMLButtonElement;
+  readonly #unfold: HTMLButtonElement;
+  readonly #in: HTMLButtonElement;
+  readonly #out: HTMLButtonElement;
+  readonly #whole: HTMLButtonElement;
+  readonly #tail: HTMLButtonElement;
+  readonly #selected = element("span", "gv-selected-words");
+  readonly #selection: HTMLElement;
+  readonly #orders: readonly (readonly [Order, HTMLButtonElement])[];
 
   constructor(commands: Commands) {
-    this.fold = button("fold", "fold modules", () => commands.deeper(-1));
-    this.unfold = button("unfold", "open modules", () => commands.deeper(1));
-    this.in = button("in", "zoom in (+, or Ctrl and wheel)", () => commands.zoom(1 / STEP));
-    this.out = button("out", "zoom out (−)", () => commands.zoom(STEP));
-    this.whole = button("whole", "show the whole run (0)", () => commands.showAll());
-    this.tail = button("tail", "follow the newest iterations (t)", () => commands.showTail());
-    this.orders = (Object.keys(ORDERS) as Order[]).map((order) => [order, button(order, `rows: ${ORDERS[order]}`, () => commands.sort(order))]);
+    this.#fold = button("fold", "fold modules", () => commands.deeper(-1));
+    this.#unfold = button("unfold", "open modules", () => commands.deeper(1));
+    this.#in = button("in", "zoom in (+, or Ctrl and wheel)", () => commands.zoom(1 / STEP));
+    this.#out = button("out", "zoom out (−)", () => commands.zoom(STEP));
+    this.#whole = button("whole", "show the whole run (0)", () => commands.showAll());
+    this.#tail = button("tail", "follow the newest iterations (t)", () => commands.showTail());
+    this.#orders = (Object.keys(ORDERS) as Order[]).map((order) => [order, button(order, `rows: ${ORDERS[order]}`, () => commands.sort(order))]);
     const filter = element("input", "gv-filter", { type: "search", placeholder: "filter parameters", "aria-label": "filter parameters by words in their names", spellcheck: "false" });
     filter.addEventListener("input", () => commands.filter(filter.value));
+    this.#selection = group(
+      "selection",
+      this.#selected,
+      button("in", "zoom to the selection", () => commands.zoomToSelection()),
+      button("clear", "select nothing (Escape)", () => commands.deselect()),
+    );
     this.element = element(
       "div",
       "gv-tools",
       { role: "toolbar", "aria-label": "heatmap" },
       filter,
-      group("order of rows", ...this.orders.map(([, each]) => each)),
-      group("modules", this.fold, this.unfold),
-      group("iterations", this.out, this.in, this.whole, this.tail),
+      group("order of rows", ...this.#orders.map(([, each]) => each)),
+      group("modules", this.#fold, this.#unfold),
+      group("iterations", this.#out, this.#in, this.#whole, this.#tail),
+      this.#selection,
     );
   }
 
   updateRows({ isDeepest, isShallowest }: Modules, current: Order): void {
-    enable(this.fold, !isShallowest);
-    enable(this.unfold, !isDeepest);
-    for (const [order, each] of this.orders) press(each, order === current);
+    enable(this.#fold, !isShallowest);
+    enable(this.#unfold, !isDeepest);
+    for (const [order, each] of this.#orders) press(each, order === current);
+  }
+
+  updateSelection(selection: Selection | null): void {
+    this.#selection.hidden = !selection;
+    if (!selection) return;
+    const { parameters, iterations } = selection;
+    setText(this.#selected, `${format.many(parameters.length, "parameter")}, ${format.iterations(...iterations)}`);
   }
 
   updateZoom({ zoom, extent, isWhole }: Lens): void {
-    enable(this.in, extent.span > NARROWEST);
-    enable(this.out, !isWhole);
-    press(this.whole, zoom.kind === "whole");
-    press(this.tail, zoom.kind === "tail");
+    enable(this.#in, extent.span > NARROWEST);
+    enable(this.#out, !isWhole);
+    press(this.#whole, zoom.kind === "whole");
+    press(this.#tail, zoom.kind === "tail");
   }
 }
 

@@ -7,13 +7,13 @@ const AWAY = 14;
 const EDGE = 2;
 
 export class Tooltip {
-  private readonly title = element("div", "gv-tooltip-title");
-  private readonly kind = element("div", "gv-tooltip-muted");
-  private readonly when = element("div", "gv-tooltip-muted");
-  private readonly value = element("div", "gv-tooltip-value");
-  private readonly flags = element("div", "gv-tooltip-flags");
+  readonly #title = element("div", "gv-tooltip-title");
+  readonly #kind = element("div", "gv-tooltip-muted");
+  readonly #when = element("div", "gv-tooltip-muted");
+  readonly #value = element("div", "gv-tooltip-value");
+  readonly #flags = element("div", "gv-tooltip-flags");
   // The live region speaks; the tooltip itself would say everything twice.
-  readonly element = element("div", "gv-tooltip", { "aria-hidden": "true" }, this.title, this.kind, this.when, this.value, this.flags);
+  readonly element = element("div", "gv-tooltip", { "aria-hidden": "true" }, this.#title, this.#kind, this.#when, this.#value, this.#flags);
 
   constructor() {
     this.element.hidden = true;
@@ -21,12 +21,12 @@ export class Tooltip {
 
   /** Show beside (x, y), both in the coordinates of `box`. */
   show(description: Description, x: number, y: number, box: HTMLElement): void {
-    setLine(this.title, description.title);
-    setLine(this.kind, description.kind);
-    setLine(this.when, description.when);
-    setLine(this.value, description.value);
-    this.flags.replaceChildren(...description.flags.map((flag) => element("div", "", {}, flag)));
-    this.flags.hidden = !description.flags.length;
+    setLine(this.#title, description.title);
+    setLine(this.#kind, description.kind);
+    setLine(this.#when, description.when);
+    setLine(this.#value, description.value);
+    this.#flags.replaceChildren(...description.flags.map((flag) => element("div", "", {}, flag)));
+    this.#flags.hidden = !description.flags.length;
     const { style } = this.element;
     style.maxWidth = `${Math.min(320, box.clientWidth - 2 * EDGE)}px`;
     style.left = style.top = "0";

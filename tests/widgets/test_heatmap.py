@@ -8,10 +8,13 @@ import weakref
 import numpy as np
 import pytest
 from ipywidgets import Widget
+from traitlets import TraitError
 
 import gradviz as gv
+from gradviz.errors import HistoryError
 from gradviz.history.history import History
 from gradviz.history.schema import OK, Parameter
+from gradviz.history.selection import selection
 from gradviz.widgets import heatmap as module
 from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
 from gradviz.widgets.heatmap import Heatmap, for_run, heatmap
@@ -183,3 +186,35 @@ def test_what_it_does_not_show_is_told_with_the_line_to_write():
     ]:
         with pytest.raises(TypeError, match=told):
             gv.heatmap(x)
+
+
+def test_what_is_selected_in_the_page_is_a_frame_here():
+    history = history_of("a.weight", "[b].weight", "c")
+    for _ in range(9):
+        append(history)
+    widget = heatmap(history)
+    seen = []
+    widget.observe(seen.append, "selection")
+    widget.set_state({"selection": {"parameters": ["[b].weight", "c"], "iterations": [2, 5]}})
+    assert (widget.selection.parameters, widget.selection.iterations) == (("[b].weight", "c"), slice(2, 5))
+    assert len(seen) == 1
+    frame = widget.selected()
+    assert frame["iteration"].tolist() == [2, 2, 3, 3, 4, 4]
+    assert frame["parameter"].unique().tolist() == ["[b].weight", "c"]
+    widget.set_state({"selection": None})
+    with pytest.raises(HistoryError, match="Nothing is selected: drag over the heatmap"):
+        widget.selected()
+
+
+def test_a_selection_made_here_reaches_the_page_by_name():
+    history = history_of("encoder.weight", "encoder.bias", "head")
+    for _ in range(9):
+        append(history)
+    widget = heatmap(history)
+    widget.selection = selection("encoder.*", slice(-3, None))
+    assert widget.get_state("selection")["selection"] == {
+        "parameters": ["encoder.weight", "encoder.bias"],
+        "iterations": [7, 10],
+    }
+    with pytest.raises(TraitError):
+        widget.selection = ["encoder.weight"]

@@ -1,0 +1,24 @@
+// Tells a screen reader when something goes wrong that had not gone wrong before: at most every five seconds.
+import { element } from "./element";
+import * as format from "./format";
+import type { Store } from "./store";
+import { Flag } from "./wire";
+
+const PAUSE_MS = 5000;
+const TROUBLE = Flag.nan | Flag.posinf | Flag.neginf;
+
+export class Announcer {
+  readonly element = element("div", "gv-live", { "aria-live": "polite" });
+  #known = 0;
+  #saidAt = -Infinity;
+
+  update({ seen, parameters }: Store, now: number): void {
+    const bad = parameters.filter((_, place) => (seen[place] ?? 0) & TROUBLE);
+    if (bad.length < this.#known) this.#known = 0; // another run
+    if (bad.length === this.#known || now - this.#saidAt < PAUSE_MS) return;
+    this.#known = bad.length;
+    this.#saidAt = now;
+    const more = bad.length > 1 ? `, and in ${format.many(bad.length - 1, "other parameter")}` : "";
+    this.element.textContent = `Not finite: the gradient of ${bad[0]!.name}${more}`;
+  }
+}
