@@ -43,7 +43,10 @@ class Watching:
     def watch(self) -> Watch:
         """That of the training under way, or of the last one."""
         if self._watch is None:
-            raise HistoryError("There is nothing to see before the training has begun, in this process.")
+            raise HistoryError(
+                "There is nothing to see before the training has begun. What other processes train is read from its "
+                'folder: with WatchCallback(save_to="runs/a"), gv.History.open("runs/a").'
+            )
         return self._watch
 
     @property
@@ -54,9 +57,13 @@ class Watching:
     def _begin(self, model: nn.Module, optimizer: Optimizer | Iterable[Optimizer], scaler: Any = None) -> None:
         self._watch = watch(model, optimizer, scaler=scaler, **self._options)
 
-    def _mark(self, metrics: Mapping[str, Any]) -> None:
-        """Mark what others have named: what cannot be a column of the history is left out."""
-        for name, value in metrics.items():
+    @property
+    def _is_open(self) -> bool:
+        return self._watch is not None and self._watch.is_open
+
+    def _mark(self, given: Mapping[str, Any]) -> None:
+        """Mark the epoch, and what others have named: what the history does not take is left out."""
+        for name, value in given.items():
             try:
                 self.watch.mark(**{name: value})
             except HistoryError as error:

@@ -23,7 +23,8 @@ class WatchCallback(Watching, Callback):
 
     Automatic and manual optimization, several optimizers, accumulation, clipping and precision are as with
     `gradviz.watch`. The loss of an iteration is that of all its batches; beside it stand the metrics that the model
-    logs, those of a validation with the iteration before. With several processes the first one records.
+    logs, those of a validation with the iteration before. With several processes the first one records, and the loss is
+    its own.
 
     Parameters
     ----------
@@ -79,17 +80,17 @@ class WatchCallback(Watching, Callback):
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Tell the epoch."""
-        if self._watch is not None:
-            self._watch.mark(epoch=trainer.current_epoch)
+        if self._is_open:
+            self._mark({"epoch": trainer.current_epoch})
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Tell what was found since the last step, as by a validation."""
-        if self._watch is not None and not self._losses:
+        if self._is_open and not self._losses:
             self._mark_new(trainer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Tell the loss and the metrics, if this batch was the last one before a step."""
-        if self._watch is None:
+        if not self._is_open:
             return
         if isinstance(outputs, Mapping) and outputs.get("loss") is not None:
             # Each is divided by their number already; with manual optimization nobody knows.
@@ -103,7 +104,7 @@ class WatchCallback(Watching, Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End."""
-        if self._watch is not None:
+        if self._is_open:
             self._mark_new(trainer)
         self._end()
 

@@ -79,16 +79,15 @@ class WatchCallback(Watching, TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Tell the epoch, which the trainer counts in fractions: 1.0 is the end of the first."""
-        if self._watch is not None:
+        if self._is_open:
             self._has_stepped = True
-            self._watch.mark(epoch=math.ceil(state.epoch) - 1)
+            self._mark({"epoch": math.ceil(state.epoch) - 1})
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:
         """Tell what is logged of the last step, but not the summary of the whole training."""
-        if self._has_stepped and "train_runtime" not in logs:
+        if self._is_open and self._has_stepped and "train_runtime" not in logs:
             self._mark({name: value for name, value in logs.items() if name != "epoch"})
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """End."""
-        self._has_stepped = False
         self._end()

@@ -229,6 +229,11 @@ class Watch:
         """
         return self._pace.overhead
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it still records: until it is closed, or another watch has taken its place."""
+        return self._is_open
+
     def mark(self, *, epoch: int | None = None, **metrics: Any) -> None:
         """Tell the epoch, the loss and other metrics of an iteration, by name.
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.tuner import Tuner
 from torch import nn
@@ -15,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from gradviz.adapters.lightning import WatchCallback
 from gradviz.errors import RecordingWarning
+from gradviz.history.history import History
 from tests.adapters.plain import Plain, close, norms, same
 
 
@@ -206,6 +210,43 @@ def test_a_metric_that_can_be_no_column_is_left_out_with_a_word(trainer):
         trainer(callback).fit(Odd(), batches(3))
     assert sum(issubclass(each.category, RecordingWarning) for each in warned) == 1
     assert not callback.history.metrics["skipped"].any()
+
+
+def test_a_watch_that_is_closed_meanwhile_lets_the_training_go_on(trainer):
+    class Closing(Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            if batch_idx == 1:
+                callback.watch.close()
+
+    callback = WatchCallback()
+    fitting = trainer(callback, Closing(), max_epochs=2)
+    fitting.fit(Module(), batches(3))
+    assert (fitting.global_step, len(callback.history)) == (6, 2)
+
+
+def test_of_several_processes_the_first_one_records_their_common_gradients(tmp_path):
+    # In a program of its own, as Lightning's processes are forked from one that has no threads.
+    code = f"""if True:
+        import torch
+        from gradviz.adapters.lightning import WatchCallback
+        from tests.adapters.test_lightning import Logging, Trainer, batches
+
+        torch.set_num_threads(1)
+        callback = WatchCallback(save_to={str(tmp_path / "run")!r})
+        quiet = dict.fromkeys(["logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"], False)
+        trainer = Trainer(
+            max_epochs=1, accelerator="cpu", devices=2, strategy="ddp_fork", callbacks=[callback],
+            use_distributed_sampler=False, **quiet
+        )
+        trainer.fit(Logging(), batches(20), batches(2))
+    """
+    program = [sys.executable, "-W", "ignore", "-c", code]
+    subprocess.run(program, cwd=Path(__file__).parents[2], check=True, capture_output=True)
+    history = History.open(tmp_path / "run")
+    _, expected = plain()  # each process has all batches here
+    assert close(history.norms.rename(columns=lambda name: name.removeprefix("net.")), expected.backward)
+    assert history.progress.status == "completed"
+    assert history.metrics["validation_loss"].notna().sum() == 1
 
 
 @pytest.mark.parametrize(
