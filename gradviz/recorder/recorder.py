@@ -157,7 +157,7 @@ class Recorder:
     def _plan(self, stage: str, of: Hashable, gradients: Gradients) -> Plan:
         plan = self._plans.get((stage, of))
         if plan is None or not plan.fits(gradients, self.history.described):
-            self._declare()
+            self.declare()
             plan = Plan(self._subject, gradients, self.history.described, only_norms=self._only_norms)
             self._plans[stage, of] = plan
         return plan
@@ -208,7 +208,7 @@ class Recorder:
         iteration = outcome.iteration
         try:
             if not self._is_declared:
-                self._declare()
+                self.declare()
             stages = {} if draft is None else dict(draft.rows)
             table, states = _NO_ROW if draft is None else stages.pop("backward", _NO_ROW)
             if draft is not None:
@@ -240,7 +240,7 @@ class Recorder:
         except Exception as error:
             self.warn(error, "Histograms and dtypes")
 
-    def _declare(self) -> None:
+    def declare(self) -> None:
         """Tell the history of parameters that joined the model; a row once given is kept."""
         described = {parameter["name"]: parameter for parameter in self.history.described}
         described |= {parameter["name"]: parameter for parameter in self.described()}

@@ -31,17 +31,21 @@ class BackwardEnd:
         self._pass = _Pass(ended)
         self._hooks: dict[int, tuple[weakref.ref[Tensor], RemovableHandle]] = {}
 
-    def follow(self, parameters: Iterable[Tensor]) -> None:
-        """Hook these, and no others. Parameters that are frozen cannot be hooked, and need not be."""
+    def follow(self, parameters: Iterable[Tensor]) -> set[int]:
+        """Hook these, and no others; the ids of those that were not hooked before.
+
+        Parameters that are frozen cannot be hooked, and need not be.
+        """
         wanted = {id(p): p for p in parameters}
         for key, (held, hook) in list(self._hooks.items()):
             if wanted.get(key) is not held() or held() is None:
                 hook.remove()
                 del self._hooks[key]
-        for key, p in wanted.items():
-            if key not in self._hooks:
-                hook = p.register_post_accumulate_grad_hook(self._pass.reach)
-                self._hooks[key] = weakref.ref(p), hook
+        new = wanted.keys() - self._hooks.keys()
+        for key in new:
+            p = wanted[key]
+            self._hooks[key] = weakref.ref(p), p.register_post_accumulate_grad_hook(self._pass.reach)
+        return new
 
     def close(self) -> None:
         """Leave nothing behind."""

@@ -154,6 +154,8 @@ def _guarded(work: Callable[P, R]) -> Callable[P, R | None]:
         with self._pace:
             try:
                 return work(*args, **keys)
+            except RecordingWarning:  # of a user who wants errors for warnings
+                raise
             except Exception as error:
                 self._recorder.warn(error)
         return None
@@ -191,6 +193,7 @@ class Watch:
         self._is_open = True
         self._has_warned_of_mark = False
         history.begin_run(self._recorder.described())
+        self._recorder.declare()
         self._iteration = int(history.iterations[-1]) + 1 if len(history) else 0
         history.progress.iteration = self._iteration
         history.progress.begin()
@@ -336,14 +339,15 @@ class Watch:
     @_guarded
     def _backward_ended(self, reached: set[int]) -> None:
         self._commit()
-        self._look()
+        # Of what is new to us, as what was unfrozen for this pass, there was no hook to say whether it was reached.
+        reached |= self._look()
         self._in_iteration = True
         for tap in self._taps:
             tap.backward_ended(reached, self._iteration, is_scaled=self._is_scaled)
 
-    def _look(self) -> None:
-        if self._models.look():
-            self._backward_end.follow(self._models.trainable)
+    def _look(self) -> set[int]:
+        """Follow the models; the ids of parameters that were not followed before."""
+        return self._backward_end.follow(self._models.trainable) if self._models.look() else set()
 
     def _before_step(self, tap: Tap, optimizer: Optimizer, args: Any, keys: Any) -> Any:
         return self._begin_step(tap, args, keys)

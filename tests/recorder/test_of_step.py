@@ -15,6 +15,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import gradviz as gv
 from gradviz.errors import RecordingWarning
 from gradviz.grad import statistics
 from gradviz.history import overview
@@ -494,3 +495,103 @@ def test_on_another_device_the_whole_table_is_asked_for_at_once():
         table = statistics._on_device(gradients)
     assert (transfers.count, asked.count) == (0, 1)
     assert table.shape == (1000, len(statistics.STATISTICS))
+
+
+# Stages -------------------------------------------------------------------------------------------------------------
+
+
+def staged(model, *, n=4, optimizer=partial(torch.optim.SGD, lr=0.25), batch=BATCH, **options):
+    loop = gv.trainer(model, "mean_squared_error", optimizer, **options)
+    loop.run([batch] * n, display=None)
+    return loop.history
+
+
+@pytest.mark.parametrize(
+    ("clip", "clipped"), [(0.02, lambda p: None), (("value", 0.01), lambda p: p.grad.clamp_(-0.01, 0.01))]
+)
+@pytest.mark.parametrize("record", ["all", "norms"])
+def test_both_sides_of_a_clip_are_rows(clip, clipped, record):
+    model, theirs = two_layers(), two_layers()
+    history = staged(model, clip=clip, record=record)
+    optimizer, before, after = torch.optim.SGD(theirs.parameters(), lr=0.25), [], []
+    for _ in range(4):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(theirs(BATCH[0]), BATCH[1]).backward()
+        before.append([float(p.grad.norm()) for p in theirs.parameters()])
+        if isinstance(clip, float):
+            nn.utils.clip_grad_norm_(theirs.parameters(), clip)
+        else:
+            for p in theirs.parameters():
+                clipped(p)
+        after.append([float(p.grad.norm()) for p in theirs.parameters()])
+        optimizer.step()
+    np.testing.assert_allclose(history.norms.to_numpy(), before, rtol=1e-5)
+    np.testing.assert_allclose(history.wide("norm", stage="clipped").to_numpy(), after, rtol=1e-5)
+
+
+@pytest.mark.parametrize("clip", [1e6, ("value", 1e6), None])
+def test_what_the_optimizer_gets_is_no_stage_where_it_is_what_backward_gave(clip):
+    assert set(staged(two_layers(), clip=clip).gradients["stage"]) == {"backward"}
+
+
+def test_a_stage_that_is_not_asked_for_is_not_recorded():
+    assert set(staged(two_layers(), clip=1e-3, stages=["backward"]).gradients["stage"]) == {"backward"}
+
+
+def one_weight(value, dtype=torch.float32):
+    model = nn.Linear(1, 1, bias=False, dtype=dtype)
+    nn.init.constant_(model.weight, value)
+    return model
+
+
+HALVES = torch.ones(1, 1), torch.zeros(1, 1)
+
+
+@pytest.mark.parametrize("policy", [None, Policy(params=torch.bfloat16)])
+def test_an_update_and_the_weight_before_it_are_rows(policy):
+    history = staged(one_weight(8.0), batch=HALVES, n=3, stages=["backward", "update"], policy=policy)
+    assert history.wide("mean", stage="update")["weight"].tolist() == [-4.0, -2.0, -1.0]  # halved in every step
+    assert history.wide("norm", stage="weight")["weight"].tolist() == [8.0, 4.0, 2.0]
+    assert history.update_ratios["weight"].tolist() == [0.5] * 3
+
+
+def test_an_update_of_an_lbfgs_step_is_that_of_the_whole_step():
+    model = one_weight(8.0)
+    history = staged(model, batch=HALVES, n=1, stages=["backward", "update"], optimizer="lbfgs")
+    assert history.wide("mean", stage="update")["weight"].tolist() == [model.weight.item() - 8.0]
+
+
+def test_a_skipped_step_has_no_update():
+    data = [(torch.full((1, 1), value), HALVES[1]) for value in (1.0, math.inf, 1.0)]
+    loop = gv.trainer(one_weight(8.0), "mean_squared_error", "sgd", loss_scale="dynamic", stages=["backward", "update"])
+    loop.run(data, display=None)
+    assert loop.history.metrics["skipped"].tolist() == [False, True, False]
+    assert loop.history.gradients.query("stage == 'update' and state == 'ok'")["iteration"].tolist() == [0, 2]
+
+
+def test_every_so_many_iterations_are_recorded_and_the_others_have_their_loss():
+    history = staged(two_layers(), n=7, every=3)
+    assert history.wide("state")["0.weight"].tolist() == ["ok", "not_recorded", "not_recorded"] * 2 + ["ok"]
+    assert history.metrics["loss"].notna().all()
+    assert len(history) == 7
+
+
+def test_what_recording_costs_is_told():
+    loop = gv.trainer(two_layers(), "mean_squared_error", "sgd")
+    assert math.isnan(loop.overhead)
+    loop.run([BATCH] * 5, display=None)
+    assert 0 < loop.overhead < math.inf
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"stages": ["backward", "clip"]}, "did you mean 'clipped'"),
+        ({"stages": []}, "always among"),
+        ({"every": 0}, "every is a whole number from 1"),
+        ({"budget": "5%"}, "budget is a share"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        gv.trainer(two_layers(), "mean_squared_error", "sgd", **options)
