@@ -18,6 +18,12 @@ Ended = Callable[[set[int]], None]
 """Called with the ids of the parameters that the pass has reached."""
 
 
+def current_pass() -> int | None:
+    """The number of the backward pass that is under way in this thread."""
+    task: int = torch._C._current_graph_task_id()
+    return None if task == -1 else task
+
+
 class BackwardEnd:
     """Calls when a backward pass that reaches some parameters is over.
 
@@ -57,12 +63,12 @@ class _Pass:
 
     def __init__(self, ended: Ended) -> None:
         self._ended = weakref.WeakMethod(ended)
-        self._task = -1
+        self._task: int | None = None
         self._reached: set[int] = set()
 
     def reach(self, p: Tensor) -> None:
         # By the pass: of one that broke off, the callback never comes.
-        task = _current_pass()
+        task = current_pass()
         if task != self._task:
             self._task = task
             _call_back(self._almost_over)
@@ -78,5 +84,4 @@ class _Pass:
             ended(reached)
 
 
-_current_pass = torch._C._current_graph_task_id
 _call_back = torch.autograd.Variable._execution_engine.queue_callback

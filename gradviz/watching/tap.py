@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 from gradviz.recorder.pace import Pace
 from gradviz.recorder.recorder import Draft, Recorder
 from gradviz.recorder.subject import Gradients
-from gradviz.watching.models import Models
+from gradviz.watching.backward import current_pass
+from gradviz.watching.models import Held, Models
 
 FIRST = 3
 """Iterations in which gradients are read again before the step, whether they seem to have been written into or not."""
@@ -60,6 +61,7 @@ class Tap:
         self._pace = pace
         self._count = 0  # iterations so far
         self._always_read = False
+        self._stepped_within: int | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -94,6 +96,10 @@ class Tap:
         """
         if self._held.ids.isdisjoint(reached) or self._closure_calls > 1:
             return
+        if (
+            self._stepped_within is not None and self._stepped_within == current_pass()
+        ):  # one that steps in hooks, as soon as it has a gradient
+            return
         self._begun()
         if self._before_closure:
             self._forget_cleared()
@@ -107,7 +113,7 @@ class Tap:
             self._draft = Draft() if self._is_due else None
 
     @property
-    def _held(self) -> Any:
+    def _held(self) -> Held:
         return self._models.held[self.place]
 
     def _gradients(self) -> Gradients:
@@ -163,6 +169,7 @@ class Tap:
     def begins_step(self, iteration: int, closure: Callable[[], Any] | None) -> Callable[[], Any] | None:
         """The optimizer is about to step; the closure that it should call, if it was given one."""
         self.is_stepping, self.is_awaited = True, False
+        self._stepped_within = current_pass()
         self._found_inf = getattr(self.optimizer, "found_inf", None)
         self._begun()
         if closure is None:

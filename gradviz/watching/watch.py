@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import math
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -209,6 +211,7 @@ class Watch:
         ]
         scalers.listen(self, scaler)
         _open.add(self)
+        _close_at_exit()
 
     def __repr__(self) -> str:
         models = " and ".join(type(model).__name__ for model in self._watched)
@@ -296,7 +299,7 @@ class Watch:
 
     def close(self) -> None:
         """Stop recording and leave no hook behind; closing twice is fine."""
-        self._close("completed")
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -304,14 +307,9 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self._close("completed")
-        elif isinstance(error, KeyboardInterrupt):
-            self._close("interrupted")
-        else:
-            self._close("failed", f"{type(error).__name__}: {error}")
+        self._close(error)
 
-    def _close(self, status: str, message: str | None = None) -> None:
+    def _close(self, error: BaseException | None = None) -> None:
         if not self._is_open:
             return
         self._is_open = False
@@ -322,7 +320,10 @@ class Watch:
         self._backward_end.close()
         self._commit()
         progress = self._history.progress
-        progress.status, progress.message = status, message
+        progress.status = "completed"
+        if error is not None:
+            progress.status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            progress.message = None if progress.status == "interrupted" else f"{type(error).__name__}: {error}"
         try:
             self._history.end_run()
         except Exception as error:
@@ -445,6 +446,17 @@ class Watch:
 
 
 _open: weakref.WeakSet[Watch] = weakref.WeakSet()
+
+
+@functools.cache
+def _close_at_exit() -> None:
+    """The last row of a program that ends waits for no loss. Histories end after this: they asked to before."""
+
+    def close() -> None:
+        for each in list(_open):
+            each._close(getattr(sys, "last_value", None))
+
+    atexit.register(close)
 
 
 # Arguments -------------------------------------------------------------------------------------------------------

@@ -500,7 +500,10 @@ def test_on_another_device_the_whole_table_is_asked_for_at_once():
 # Stages -------------------------------------------------------------------------------------------------------------
 
 
-def staged(model, *, n=4, optimizer=partial(torch.optim.SGD, lr=0.25), batch=BATCH, **options):
+QUARTER = partial(torch.optim.SGD, lr=0.25)
+
+
+def staged(model, *, n=4, optimizer=QUARTER, batch=BATCH, **options):
     loop = gv.trainer(model, "mean_squared_error", optimizer, **options)
     loop.run([batch] * n, display=None)
     return loop.history

@@ -7,6 +7,8 @@ import gc
 import io
 import math
 import pickle
+import subprocess
+import sys
 import warnings
 import weakref
 
@@ -17,6 +19,7 @@ from torch import nn
 
 import gradviz as gv
 from gradviz.errors import HistoryError, ModelError, OptimizerError, RecordingWarning, UnknownKeywordError
+from tests.benchmarks.bench_loop import ROOT
 from tests.watching.scenes import inputs, net, norms, one_weight, plain
 
 
@@ -604,6 +607,45 @@ def test_a_run_is_saved_and_goes_on(tmp_path):
     with gv.watch(model, optimizer, save_to=tmp_path / "run", if_exists="overwrite") as w:
         plain(model, optimizer, 1)
     assert gv.History.open(tmp_path / "run").norms.index.tolist() == [0]
+
+
+@pytest.mark.parametrize(("end", "status"), [("", "completed"), ("raise OSError('the disk is full')", "failed")])
+def test_a_program_that_ends_without_closing_has_its_last_row_and_how_it_ended(tmp_path, end, status):
+    program = f"""
+import torch, gradviz as gv
+from tests.benchmarks.bench_loop import ROOT
+from tests.watching.scenes import net, plain
+model = net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+w = gv.watch(model, optimizer, save_to={str(tmp_path / "run")!r})
+plain(model, optimizer, 3)
+w.mark(loss=0.5)
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, "disk is full" in done.stderr) == ((0, False) if not end else (1, True))
+    history = gv.History.open(tmp_path / "run")
+    assert (len(history), history.progress.status) == (3, status)
+    assert history.metrics["loss"].tolist()[-1] == 0.5
+
+
+def test_an_optimizer_that_steps_in_a_hook_as_soon_as_it_has_its_gradient_is_recorded():
+    model, truth = net(), []
+    optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+    def step(p):
+        truth.append(float(p.grad.norm()))
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(step)
+    with gv.watch(model, optimizers.values()) as w:
+        for iteration in range(2):
+            model(inputs(iteration)).square().mean().backward()
+    rows = w.history.gradients.query("state == 'ok'")
+    np.testing.assert_allclose(rows["norm"], truth, rtol=1e-6)
+    assert len(rows) == len(w.history) == 8
 
 
 def test_a_watch_is_shown_as_a_loop_is():
