@@ -166,24 +166,22 @@ class Tap:
 
     # The step -----------------------------------------------------------------------------------------------------
 
-    def begins_step(self, iteration: int, closure: Callable[[], Any] | None) -> Callable[[], Any] | None:
-        """The optimizer is about to step; the closure that it should call, if it was given one."""
+    def begins_step(self, iteration: int, *, has_closure: bool) -> None:
+        """The optimizer is about to step; with a closure, gradients come within."""
         self.is_stepping, self.is_awaited = True, False
         self._stepped_within = current_pass()
         self._found_inf = getattr(self.optimizer, "found_inf", None)
         self._begun()
-        if closure is None:
-            self.has_gradients(iteration)
-        else:
+        if has_closure:
             self._before_closure = [
                 (p, p.grad, _version(p.grad))
                 for p in self._held.parameters
                 if id(p) in self._reached and p.grad is not None
             ]
+        else:
+            self.has_gradients(iteration)
         if self._draft is not None:
-            held = self._held
-            self._recorder.before_step(self._draft, dict(zip(held.names, held.parameters, strict=True)))
-        return None if closure is None else _Counted(closure, self, iteration)
+            self._recorder.before_step(self._draft, dict(zip(self._held.names, self._held.parameters, strict=True)))
 
     def _forget_cleared(self) -> None:
         """A closure may clear what was there before it, as those of LBFGS do, or add to it, as where it accumulates."""
@@ -197,6 +195,11 @@ class Tap:
     def calls_closure(self) -> None:
         """The optimizer evaluates the loss."""
         self._closure_calls += 1
+
+    def has_called_closure(self, iteration: int) -> None:
+        """It has: the gradients of the first time are the step's."""
+        if self._closure_calls == 1:
+            self.has_gradients(iteration)
 
     def has_gradients(self, iteration: int) -> None:
         """The optimizer gets them as they are now."""
@@ -249,20 +252,6 @@ class Tap:
         self._count += 1
         self._begin()
         return taken
-
-
-class _Counted:
-    """A closure that tells of its calls, and of the gradients that the first one leaves."""
-
-    def __init__(self, closure: Callable[[], Any], tap: Tap, iteration: int) -> None:
-        self._closure, self._tap, self._iteration = closure, tap, iteration
-
-    def __call__(self) -> Any:
-        self._tap.calls_closure()
-        result = self._closure()
-        if self._tap._closure_calls == 1:
-            self._tap.has_gradients(self._iteration)
-        return result
 
 
 class _Traces(NamedTuple):

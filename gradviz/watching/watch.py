@@ -7,6 +7,7 @@ import functools
 import math
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -153,7 +154,7 @@ def _guarded(work: Callable[P, R]) -> Callable[P, R | None]:
     @functools.wraps(work)
     def guarded(*args: P.args, **keys: P.kwargs) -> R | None:
         self: Watch = args[0]  # type: ignore[assignment]
-        with self._pace:
+        with self._lock, self._pace:
             try:
                 return work(*args, **keys)
             except RecordingWarning:  # of a user who wants errors for warnings
@@ -187,6 +188,7 @@ class Watch:
             Tap(place, optimizer, followed, self._recorder, self._pace) for place, optimizer in enumerate(optimizers)
         ]
         self._names = names
+        self._lock = threading.RLock()  # a notebook reads while a thread trains
         self._marks = Marks()
         self._epoch = 0
         self._finished: tuple[Taken, Outcome] | None = None  # the last one; it may yet be told its loss
@@ -197,7 +199,7 @@ class Watch:
         history.begin_run(self._recorder.described())
         self._recorder.declare()
         self._iteration = int(history.iterations[-1]) + 1 if len(history) else 0
-        history.progress.iteration = self._iteration
+        self._began_at = history.progress.iteration = self._iteration
         history.progress.begin()
         self._backward_end = BackwardEnd(self._backward_ended)
         self._backward_end.follow(followed.trainable)
@@ -223,7 +225,8 @@ class Watch:
 
         A row that is read here is finished: tell its loss, by `mark`, before.
         """
-        self._commit()
+        with self._lock:
+            self._commit()
         return self._history
 
     @property
@@ -276,9 +279,10 @@ class Watch:
                     f"Epochs go up, and {self._epoch} was marked before {epoch}. Another run has a watch of its own: "
                     "w = gv.watch(model, optimizer)."
                 )
-        past = self._marks.give(values, in_iteration=self._in_iteration, n_done=self._iteration)
-        if past:
-            self._mark_last(past)
+        with self._lock:
+            past = self._marks.give(values, in_iteration=self._in_iteration, n_done=self._iteration - self._began_at)
+            if past:
+                self._mark_last(past)
 
     def _mark_last(self, values: dict[str, Any]) -> None:
         if self._finished is None:
@@ -350,20 +354,37 @@ class Watch:
         """Follow the models; the ids of parameters that were not followed before."""
         return self._backward_end.follow(self._models.trainable) if self._models.look() else set()
 
-    def _before_step(self, tap: Tap, optimizer: Optimizer, args: Any, keys: Any) -> Any:
-        return self._begin_step(tap, args, keys)
-
-    @_guarded
-    def _begin_step(self, tap: Tap, args: tuple[Any, ...], keys: dict[str, Any]) -> Any:
-        self._commit()
-        self._look()
+    def _before_step(self, tap: Tap, optimizer: Optimizer, args: tuple[Any, ...], keys: dict[str, Any]) -> Any:
         itself, *given = args
         closure = given[0] if given else keys.get("closure")
-        counted = tap.begins_step(self._iteration, closure if callable(closure) else None)
-        if counted is None:
+        self._begin_step(tap, has_closure=callable(closure))
+        if not callable(closure):
             return None
+        counted = self._counted(tap, closure)
         # What a pre-hook returns is what the step is called with.
         return ((itself, counted, *given[1:]), keys) if given else (args, {**keys, "closure": counted})
+
+    @_guarded
+    def _begin_step(self, tap: Tap, *, has_closure: bool) -> None:
+        self._commit()
+        self._look()
+        tap.begins_step(self._iteration, has_closure=has_closure)
+
+    def _counted(self, tap: Tap, closure: Callable[[], R]) -> Callable[[], R]:
+        """The closure, which tells of its calls and of the gradients that they leave."""
+
+        @functools.wraps(closure)
+        def counted() -> R:
+            tap.calls_closure()
+            result = closure()
+            self._has_called(tap)
+            return result
+
+        return counted
+
+    @_guarded
+    def _has_called(self, tap: Tap) -> None:
+        tap.has_called_closure(self._iteration)
 
     def _after_step(self, tap: Tap, optimizer: Optimizer, args: Any, keys: Any) -> None:
         if tap.is_stepping:
