@@ -393,7 +393,6 @@ class Watch:
     @_guarded
     def _end(self, tap: Tap, *, skipped: bool = False) -> None:
         taken = tap.ends(skipped=skipped)
-        self._look()
         given = self._marks.take()
         self._epoch = given.pop("epoch", self._epoch)
         if taken.closure_calls and needs_closure(tap.optimizer):
