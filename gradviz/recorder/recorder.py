@@ -210,7 +210,8 @@ class Recorder:
             if not self._is_declared:
                 self.declare()
             stages = {} if draft is None else dict(draft.rows)
-            table, states = _NO_ROW if draft is None else stages.pop("backward", _NO_ROW)
+            table, states = stages.pop("backward", _NO_ROW)
+            is_thinned = draft is None and self.stages
             if draft is not None:
                 self._write_beside(iteration, draft)
             if outcome.frozen or outcome.unfrozen:
@@ -219,8 +220,8 @@ class Recorder:
             self.history.append(
                 iteration,
                 outcome.epoch,
-                table,
-                states,
+                None if is_thinned else table,
+                None if is_thinned else states,
                 outcome.metrics,
                 outcome.loss_scale,
                 outcome.skipped,
