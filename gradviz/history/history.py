@@ -177,8 +177,8 @@ class History(View):
         -------
         History
             What the frame does not have was not recorded, and shapes and dtypes are unknown. Without the column
-            `state`, a NaN counts as the gradient's own, and only ``pd.NA`` as not recorded. There is no loss: it is
-            missing in `metrics`, `loss_scale` is NaN, and `skipped` says nothing.
+            `state`, a NaN counts as the gradient's own, and only ``pd.NA`` as not recorded. There is no loss
+            in `metrics`, `loss_scale` is NaN, and `skipped` says nothing.
 
         Raises
         ------
@@ -216,13 +216,15 @@ class History(View):
 
     # Written by recorders --------------------------------------------------------------------------------------
 
-    def begin_run(self, parameters: Sequence[Parameter] | None = None) -> None:
+    def begin_run(self, parameters: Sequence[Parameter] | None = None, *, goes_on: bool = False) -> None:
         """Open the folder that rows are saved to, before the first of them.
 
         Parameters
         ----------
         parameters : list of Parameter, optional
             Of the model whose rows will come.
+        goes_on : bool
+            Where ``if_exists="resume"`` takes up an earlier run, rows go on behind its last one.
 
         Raises
         ------
@@ -237,6 +239,8 @@ class History(View):
         """
         at = self._resumed_at
         if self._keeper.begin(parameters, resumes=at is not None):
+            if goes_on and len(self):
+                at = int(self._store.iterations[-1]) + 1, len(self._store.epoch_starts) - 1
             if at is None and (n := len(self)):
                 warn(
                     f"{self.address} holds {n:,} iterations of an earlier run, without a checkpoint to go on from: "

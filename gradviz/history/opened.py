@@ -114,8 +114,8 @@ class Opened(History):
         means = self._store.epochs[-1] if self._store.epochs else {}
         progress.metrics = {name: value for name, value in means.items() if name not in _NO_METRICS}
         last: pd.DataFrame = self.select(iterations=slice(-1, None)).metrics
-        for loss in last["loss"].astype("float64"):  # NaN where it was not taken
-            progress.loss = loss
+        for loss in last.get("loss", ()):  # there is none where it was not taken
+            progress.loss = float(loss)
 
 
 def _follow(look: Callable[[], Callable[[], bool] | None], closed: threading.Event, every_s: float) -> None:

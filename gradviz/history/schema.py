@@ -10,9 +10,9 @@ COUNTS = ("nan", "posinf", "neginf")
 STATES = ("ok", "unused", "frozen", "not_optimized", "not_recorded")
 OK, UNUSED, FROZEN, NOT_OPTIMIZED, NOT_RECORDED = range(len(STATES))
 
-STAGES = ("backward", "clipped", "update")
+STAGES = ("backward", "clipped", "update", "weight")
 """When numbers were taken: as backward gave them, accumulated and unscaled; as the optimizer received them, where that
-differs; how the parameter moved."""
+differs; how the parameter moved; and the parameter itself before that."""
 
 EVENTS = ("frozen", "unfrozen")
 

@@ -108,6 +108,17 @@ class View:
         """Wide: the 2-norm of every parameter's gradient; index iteration, columns parameter."""
         return self.wide("norm")
 
+    @property
+    def update_ratios(self) -> pd.DataFrame:
+        """Wide: how far each step moved a parameter, as a share of it; index iteration, columns parameter.
+
+        The 2-norm of the update, divided by that of the parameter before it; NaN where an update was not recorded, and
+        of a parameter of zeros that stayed so.
+        """
+        return self._frame(
+            "update ratios", lambda: self.wide("norm", stage="update") / self.wide("norm", stage="weight")
+        )
+
     def wide(self, statistic: str, *, stage: str = "backward") -> pd.DataFrame:
         """One statistic, or ``"state"``, of every parameter; index iteration, columns parameter.
 
@@ -115,8 +126,8 @@ class View:
         ----------
         statistic : str
             Any of the columns of `gradients` but the first ones.
-        stage : "backward", "clipped" or "update"
-            When the numbers were taken.
+        stage : "backward", "clipped", "update" or "weight"
+            When the numbers were taken, and of what.
 
         Raises
         ------
@@ -132,7 +143,7 @@ class View:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """The loss and metrics of every batch, its own values; index iteration.
+        """The loss and metrics of every batch, its own values; index iteration. Without any loss there is no `loss`.
 
         `loss_scale` is what the loss was multiplied by for this step's backward pass, 1 without a loss scale; `skipped`
         says that the optimizer took no step because gradients were not finite. An optimizer that evaluates the loss
@@ -479,6 +490,8 @@ class View:
         last = [name for name in ("loss_scale", "skipped", "optimizer") if name in columns]
         table = self._store.metrics
         hidden = ["iteration", "attempt", "epoch", *(["thinned"] if self._store.thins else [])]
+        if frames.is_missing(columns["loss"]):  # a loop of the user's own that tells none
+            hidden.append("loss")
         order = ["epoch", *[name for name in columns if name not in (*hidden, *last)], *last]
         return frames.table({name: columns[name] for name in order}, table.schema, table.vocabulary).set_index(index)
 

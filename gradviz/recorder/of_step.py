@@ -41,13 +41,14 @@ class StepRecorder:
         self._recorder = Recorder(self._subject, history, settings)
         self.pace = Pace(settings.every, settings.budget)
         self._iteration = 0
+        self._has_begun = False
         self._draft: Draft | None = None
         if settings.record is not None:
             step.observer = self
 
     def begin(self, iteration: int) -> None:
         """Look at the model anew: shapes and dtypes may have changed between runs. `iteration` is the next one."""
-        self._iteration = iteration
+        self._draft, self._has_begun, self._iteration = None, False, iteration
         self._recorder.begin()
 
     def described(self) -> list[Parameter]:
@@ -59,19 +60,25 @@ class StepRecorder:
     def see(self, stage: str, gradients: Grad[Any]) -> None:
         """Take the statistics of one stage's gradients, and the histograms where they are due."""
         with self.pace:
-            if stage == "backward":
-                self._draft = Draft() if self.pace.is_due(self._iteration) else None
+            self._begun()
             if self._draft is None:
                 return
             seen = Gradients(gradients.given, gradients.unused, gradients._kind)
             self._recorder.observe(self._draft, stage, seen)
-            if stage in self._recorder.stages and self._recorder.wants_histograms(self._iteration):
+            if stage in self._draft.rows and self._recorder.wants_histograms(self._iteration):
                 self._recorder.count(self._draft, stage, seen)
+
+    def _begun(self) -> None:
+        """An iteration has begun: with its gradients, or where the optimizer asks for them itself, with its step."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._draft = Draft() if self.pace.is_due(self._iteration) else None
 
     def before_step(self) -> None:
         """The optimizer is about to move the parameters."""
-        if self._draft is not None:
-            with self.pace:
+        with self.pace:
+            self._begun()
+            if self._draft is not None:
                 trained = {name: p for name, p in self._subject.parameters().items() if p.requires_grad}
                 self._recorder.before_step(self._draft, trained)
 
@@ -87,7 +94,7 @@ class StepRecorder:
         """Write the row of a finished iteration, and what was frozen or unfrozen for it."""
         with self.pace:
             report, draft = self._step.report, self._draft
-            self._draft, self._iteration = None, iteration + 1
+            self._draft, self._has_begun, self._iteration = None, False, iteration + 1
             if report.closure_calls:
                 metrics = {**metrics, "closure_calls": report.closure_calls}
             beside = report.loss_scale, report.skipped, report.frozen, report.unfrozen

@@ -190,16 +190,16 @@ class Watch:
         self._names = names
         self._lock = threading.RLock()  # a notebook reads while a thread trains
         self._marks = Marks()
-        self._epoch = 0
         self._finished: tuple[Taken, Outcome] | None = None  # the last one; it may yet be told its loss
         self._in_iteration = False
         self._is_scaled = scaler is not None and scaler.is_enabled()
         self._is_open = True
         self._has_warned_of_mark = False
-        history.begin_run(self._recorder.described())
+        history.begin_run(self._recorder.described(), goes_on=True)
         self._recorder.declare()
         self._iteration = int(history.iterations[-1]) + 1 if len(history) else 0
         self._began_at = history.progress.iteration = self._iteration
+        self._epoch = history.progress.epoch
         history.progress.begin()
         self._backward_end = BackwardEnd(self._backward_ended)
         self._backward_end.follow(followed.trainable)
