@@ -382,6 +382,7 @@ def test_negative_iterations_count_from_the_newest_one_by_one_too():
         ({"statistics": np.zeros((3, 8))}, "3, 8"),
         ({"statistics": np.zeros((1, 5))}, "1, 5"),
         ({"states": np.array([9], np.uint8)}, "9"),
+        ({"states": np.array([-1])}, "-1 in int64"),
         ({"stages": {"nope": (np.zeros((1, 8)), np.zeros(1, np.uint8))}}, "nope"),
         ({"stages": {"update": (np.zeros((3, 8)), np.zeros(3, np.uint8))}}, "3, 8"),
         ({"metrics": {5: 1.0}}, "5"),
