@@ -51,8 +51,9 @@ def as_batch(batch: Any) -> Batch:
     """
     if isinstance(batch, tuple | list) and len(batch) == 2:
         inputs, targets = batch
-        # Other mappings than dicts, such as a tokenizer's output, are no pytrees.
-        return Batch(dict(inputs) if isinstance(inputs, Mapping) else inputs, targets)
+        if not isinstance(inputs, Tensor) and isinstance(inputs, Mapping):
+            inputs = dict(inputs)  # other mappings, such as a tokenizer's output, are no pytrees
+        return Batch(inputs, targets)
     came = described(batch) + (f" of {len(batch)}" if isinstance(batch, tuple | list | Mapping) else "")
     raise DataError(
         f"A batch is a pair (inputs, targets); got {came}. "
@@ -151,6 +152,8 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 def call(module: nn.Module, inputs: Any) -> Any:
     """The module on inputs of any of the three forms."""
+    if isinstance(inputs, Tensor):  # the common case
+        return module(inputs)
     if isinstance(inputs, Mapping):
         return module(**inputs)
     return module(*inputs) if is_several(inputs) else module(inputs)
@@ -187,7 +190,7 @@ def batch_size(*values: Any) -> int:
     for value in values:
         if isinstance(value, Tensor):  # the common case, without a pytree walk
             if value.ndim:
-                return len(value)
+                return value.shape[0]
         elif isinstance(value, Parts):
             return sum(map(batch_size, value))
         else:

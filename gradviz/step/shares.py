@@ -91,7 +91,7 @@ def _count(loss: Any, targets: Any, *examples: Any) -> float:
     ignored = _option(loss, "ignore_index")
     kept = not_ignored(targets, IGNORE_INDEX if ignored is None else ignored)
     weight = _option(loss, "weight")
-    return int(kept.sum()) if weight is None else float(weight.to(torch.float64)[targets[kept].long()].sum())
+    return int(kept.sum()) if weight is None else float(weight.detach().to(torch.float64)[targets[kept].long()].sum())
 
 
 def _is_over_targets(loss: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import torch
 
 from gradviz.loop.metrics.accumulators import Accumulator, Fold, maker
 from gradviz.loop.metrics.metric import Fields, Metric
@@ -72,10 +73,11 @@ class FunctionMetric(Metric):
 
     def _measured(self, part: Fields) -> tuple[float, float]:
         """The value, and how much it weighs."""
-        if self._counts is None:
-            return self._number(self._called(self.function, part)), self.weight(part)
-        share, of = self._called(self._counts, part)
-        return float(share / of), float(of)
+        with torch.no_grad():
+            if self._counts is None:
+                return self._number(self._called(self.function, part)), self.weight(part)
+            share, of = self._called(self._counts, part)
+            return float(share / of), float(of)
 
     def weight(self, part: Fields) -> float:
         """Number of examples, where the metric looks at predictions or targets; 1 otherwise."""
@@ -112,9 +114,12 @@ class LossMetric(FunctionMetric):
     """The batch's own loss, weighted by what counts in it."""
 
     def __init__(self, objective: Objective | None = None, name: str = "loss") -> None:
-        super().__init__(name, _itself, ["loss"])
+        super().__init__(name, float, ["loss"])
         self._objective = objective
         self._is_of_targets = counts_targets(objective)
+
+    def _measured(self, part: Fields) -> tuple[float, float]:
+        return self._number(part["loss"]), self.weight(part)  # which has no graph
 
     def weight(self, part: Fields) -> float:
         """Number of examples, or of the targets that the loss does not ignore."""
@@ -122,7 +127,3 @@ class LossMetric(FunctionMetric):
         if self._is_of_targets or isinstance(targets, Parts):
             return counted(self._objective, prediction, targets)
         return batch_size(prediction, targets)
-
-
-def _itself(loss: Any) -> Any:
-    return loss

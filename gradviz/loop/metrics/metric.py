@@ -45,8 +45,7 @@ class Metric(ABC):
         """The batch's own value, which joins the others."""
         self.check(state)
         try:
-            with torch.no_grad():
-                return self._take(in_parts(state, self.fields))
+            return self._take(in_parts(state, self.fields))
         except Exception as error:
             if not isinstance(error, MetricError):
                 given = ", ".join(f"{name}, {described(state[name])}" for name in self.fields)
@@ -60,12 +59,12 @@ class Metric(ABC):
         ------
         MetricError
         """
-        missing = [name for name in self.fields if name not in fields]
-        if missing:
-            raise MetricError(
-                f"The metric {self.name!r} asks for {missing[0]!r}, which the step state does not have: "
-                f"{nearest(missing[0], fields)}"
-            )
+        for name in self.fields:
+            if name not in fields:
+                raise MetricError(
+                    f"The metric {self.name!r} asks for {name!r}, which the step state does not have: "
+                    f"{nearest(name, fields)}"
+                )
 
     @abstractmethod
     def try_out(self, state: StepState) -> None:
@@ -178,13 +177,13 @@ def in_parts(state: Fields, names: Iterable[str]) -> list[Fields]:
     >>> in_parts({"y_pred": Parts([1, 2]), "loss": 3}, ["y_pred"])
     [{'y_pred': 1, 'loss': 3}, {'y_pred': 2, 'loss': 3}]
     """
-    n_parts = next((len(state[name]) for name in names if isinstance(state[name], Parts)), None)
-    if n_parts is None:
-        return [state]
-    return [
-        {name: value[place] if isinstance(value, Parts) else value for name, value in state.items()}
-        for place in range(n_parts)
-    ]
+    for name in names:
+        if isinstance(state[name], Parts):
+            return [
+                {name: value[place] if isinstance(value, Parts) else value for name, value in state.items()}
+                for place in range(len(state[name]))
+            ]
+    return [state]
 
 
 def shown(metrics: Iterable[Metric]) -> dict[str, np.floating[Any]]:

@@ -91,6 +91,7 @@ class ObjectMetric(Metric):
         """Be computed by copies that are thrown away."""
         self.fresh()(state)
 
+    @torch.no_grad()
     def _take(self, parts: list[Fields]) -> float:
         self._own = math.nan
         self._batch.reset()
