@@ -52,6 +52,8 @@ class Blank:
 
 Leaf = Tensor | Blank
 
+NO_NAMES: frozenset[str] = frozenset()
+
 PIECE = 1 << 18
 """Entries that are summed together in float32 at most."""
 
@@ -98,12 +100,13 @@ class Grad(Mapping[str, Tensor], Generic[M]):
         self._fill(kind, parameters, given)
 
     def _fill(self, kind: Kind, parameters: Sequence[Tensor], given: Sequence[Tensor | None]) -> None:
-        leaves: dict[str, Leaf] = dict(zip(kind.names, given, strict=True))  # type: ignore[arg-type]
-        unused = frozenset([name for name, leaf in leaves.items() if leaf is None])
-        for name, p in zip(kind.names, parameters, strict=True) if unused else ():
-            if name in unused:
-                leaves[name] = Blank(p.shape, p.dtype, p.device)
-        self._kind, self._leaves, self._unused = kind, leaves, unused
+        self._kind, self._unused = kind, NO_NAMES
+        self._leaves = dict(zip(kind.names, given, strict=True))  # type: ignore[arg-type]
+        if is_incomplete(given):
+            self._unused = frozenset([name for name, leaf in self._leaves.items() if leaf is None])
+            for name, p in zip(kind.names, parameters, strict=True):
+                if name in self._unused:
+                    self._leaves[name] = Blank(p.shape, p.dtype, p.device)
 
     @classmethod
     def _from(cls, kind: Kind, parameters: Sequence[Tensor], given: Sequence[Tensor | None]) -> Grad[Any]:
@@ -112,7 +115,7 @@ class Grad(Mapping[str, Tensor], Generic[M]):
         return made
 
     @classmethod
-    def _of(cls, kind: Kind, leaves: dict[str, Leaf], unused: frozenset[str] = frozenset()) -> Grad[Any]:
+    def _of(cls, kind: Kind, leaves: dict[str, Leaf], unused: frozenset[str] = NO_NAMES) -> Grad[Any]:
         made = cls.__new__(cls)
         made._kind, made._leaves, made._unused = kind, leaves, unused
         return made
@@ -453,6 +456,14 @@ def norm(g: Grad[Any], ord: Order = 2) -> Tensor:
     if not isinstance(g, Grad):
         raise GradOperationError(f"norm takes a gradient; got {_kind_of_value(g)}. A tensor has tensor.norm().")
     return g.norm(ord)
+
+
+def is_incomplete(given: Iterable[Tensor | None]) -> bool:
+    """Whether a gradient is missing: no path led to its parameter. By type, a third of the time of a comprehension."""
+    return _NONE in set(map(type, given))
+
+
+_NONE = type(None)
 
 
 def _in_order(kind: Kind, gradients: Mapping[str, Tensor | None]) -> list[Tensor | None]:

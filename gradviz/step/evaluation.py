@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from gradviz.errors import LossScaleError, described
-from gradviz.grad.algebra import Grad
+from gradviz.grad.algebra import NO_NAMES, Grad, is_incomplete
 from gradviz.grad.leaves import Kind
 from gradviz.step.batch import Batch, map_leaves, tensors_of
 from gradviz.step.fixed_point import FixedPoint
-from gradviz.step.gradients import Gradients, GradientTaker, RunningTotal, are_dense, is_incomplete
+from gradviz.step.gradients import Gradients, GradientTaker, RunningTotal, are_dense
 from gradviz.step.loss_scale import ScalesLoss, all_finite, is_built_in, scale_used, unscale_in_place
 from gradviz.step.mask import Found
 from gradviz.step.masters import Masters
@@ -79,7 +79,7 @@ class Evaluation:
     def unused(self) -> frozenset[str]:
         """Names of the parameters that no path leads to."""
         if not is_incomplete(self.taken):
-            return _NO_NAMES
+            return NO_NAMES
         return frozenset([name for name, given in zip(self.kind.names, self.taken, strict=True) if given is None])
 
 
@@ -242,9 +242,6 @@ class _Come:
                     "casts of the policy are over. Compute by torch.autocast around the run then, without a policy."
                 )
             raise
-
-
-_NO_NAMES: frozenset[str] = frozenset()
 
 
 def _nothing(prediction: Any) -> Tensor:

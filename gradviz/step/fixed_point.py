@@ -55,15 +55,9 @@ class FixedPoint:
 
     def __init__(self, state: Mapping[str, Any], *, without: Collection[str] = ()) -> None:
         self._expected = {key: _specs(key, state[key]) for key in KEYS if key in state and key not in without}
-        self._single = {key: specs[key] for key, specs in self._expected.items() if list(specs) == [key]}
         self._absent = [key for key in KEYS if key not in state and key not in without]
-        self._glances: dict[str, _Glance] = {
-            "i": _One(),
-            "model_state": _Model(),
-            "optimizer_state": _Kept(),
-            "loss_scale_state": _Empty(),
-            "gradients": _Gradients(),
-        }
+        self._glances = {key: glance() for key, glance in _GLANCES.items() if key in self._expected}
+        self._seen: dict[str, Any] = {}  # of a batch, what the last tensor looked like that was held
 
     def check(self, state: Mapping[str, Any], iteration: int, kind: Kind, looks: object) -> None:
         """Refuse a state of other types.
@@ -82,16 +76,13 @@ class FixedPoint:
         StateTypeError
             If a leaf came, went, or is of another type; it names the first one.
         """
-        for key in self._expected:
-            if key in OF_A_BATCH:
-                continue  # held before anything moved; micro-batches that do not fit together may stay apart
-            if key not in state:
+        if not self._expected.keys() <= state.keys():
+            self._hold(next(key for key in self._expected if key not in state), state, iteration)
+        # What is of the batch was held before anything moved; micro-batches that do not fit together may stay apart.
+        for key, glance in self._glances.items():
+            if not glance.is_as_before(state[key], kind, looks):
                 self._hold(key, state, iteration)
-            elif key != "loss":  # which was held before, too
-                glance = self._glances[key]
-                if not glance.is_as_before(state[key], kind, looks):
-                    self._hold(key, state, iteration)
-                    glance.note(state[key], kind, looks)
+                glance.note(state[key], kind, looks)
         for key in self._absent:
             if key in state:
                 self._hold(key, state, iteration)
@@ -110,16 +101,16 @@ class FixedPoint:
         StateTypeError
             As `check`.
         """
-        for key in values:
-            self._hold(key, values, iteration)
+        for key, value in values.items():
+            looks = None
+            if isinstance(value, Tensor):  # one tensor is the common case
+                looks = value.dtype, value.device, value.ndim if key in OF_A_BATCH else value.shape
+            if looks is None or looks != self._seen.get(key):
+                self._hold(key, values, iteration)
+                self._seen[key] = looks
 
     def _hold(self, key: str, state: Mapping[str, Any], iteration: int) -> None:
         value = state.get(key)
-        single = self._single.get(key)
-        if single is not None and isinstance(value, Tensor):  # one tensor is the common case
-            shape = value.ndim if key in OF_A_BATCH else value.shape
-            if single == (value.dtype, value.device.type, shape):
-                return
         expected = self._expected.get(key, {})
         came = _specs(key, state[key]) if key in state else {}
         if isinstance(value, ModelState) and expected:
@@ -246,6 +237,14 @@ class _Gradients(_Glance):
     def note(self, part: Grad[Any], kind: Kind, looks: object) -> None:
         self._kind, self._seen = part._kind, _dtypes(part._leaves.values())
 
+
+_GLANCES: dict[str, type[_Glance]] = {
+    "i": _One,
+    "model_state": _Model,
+    "optimizer_state": _Kept,
+    "loss_scale_state": _Empty,
+    "gradients": _Gradients,
+}
 
 _END = object()
 _PLAIN = {bool, int, float, complex, str, type(None)}

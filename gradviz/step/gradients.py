@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from gradviz.errors import ModelError, NothingReachedError
+from gradviz.grad.algebra import is_incomplete
 from gradviz.grad.autodiff import REENTRANT, apart, has_reentrant, nodes
 from gradviz.grad.norms import whole
 from gradviz.step.batch import tensors_of
@@ -172,11 +173,6 @@ class _InPlace:
         return self._so_far
 
 
-def is_incomplete(gradients: Iterable[Tensor | None]) -> bool:
-    """Whether one is missing."""
-    return _NONE in set(map(type, gradients))
-
-
 class _ByBackward:
     """By backward() on the model's part of the graph alone; not so with re-entrant checkpointing and FSDP."""
 
@@ -227,7 +223,6 @@ def _check_taken_away(loss: Tensor, found: Found) -> None:
             )
 
 
-_NONE = type(None)
 _NOTHING = contextlib.nullcontext()
 _grad = operator.attrgetter("grad")
 _requires_grad = operator.attrgetter("requires_grad")

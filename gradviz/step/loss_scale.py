@@ -201,6 +201,8 @@ class _Dynamic(_Static):
         return f"LossScale.dynamic({self.initial!r}, {options})"
 
 
+_OWN = {_Identity, _Static, _Dynamic}
+
 LOSS_SCALES: dict[str, Callable[[], LossScale]] = {
     "dynamic": LossScale.dynamic,
     "identity": LossScale.identity,
@@ -247,7 +249,7 @@ def _why_none(value: Any, missing: list[str]) -> str:
 
 def is_built_in(loss_scale: Any) -> TypeGuard[LossScale]:
     """Whether a loss scale is one of gradviz's own, whose factor can be taken out in place."""
-    return isinstance(loss_scale, _Identity | _Static) and type(loss_scale).__module__ == __name__
+    return type(loss_scale) in _OWN
 
 
 def scale_used(loss_scale: ScalesLoss, state: Any) -> float:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from gradviz.errors import OptimizerError
 from gradviz.step.policy import HALF
-from gradviz.step.tensors import drop_gradients
 
 
 class _Copy(NamedTuple):
@@ -101,7 +100,8 @@ class Masters:
 
     def drop_gradients(self) -> None:
         """No master has a ``.grad``, so that an optimizer leaves it alone."""
-        drop_gradients(copy.master for copy in self._copies.values())
+        for copy in self._copies.values():
+            copy.master.grad = None
 
     def check(self, parameters: Mapping[str, Tensor]) -> None:
         """Refuse parameters that have become 16-bit since, and that the optimizer would work on as they are.

@@ -162,7 +162,8 @@ class TrainStep:
         """
         check_trainable(self.model)
         self.masters.refresh(thorough=True)  # weights are often initialised through .data
-        group = self._group(batch, Found.of(self.model))
+        with outside_inference_mode():
+            group = self._group(batch, Found.of(self.model))
         try:
             try:
                 return self._try_out(group, look)
@@ -232,11 +233,11 @@ class TrainStep:
         if "loss_scale_state" not in state:
             raise StateTypeError("A step takes the state that init or the step before gave: state = step.init(batch).")
         found = Found.of(self.model)
-        group = self._group(batch, found)
-        is_new_mask = self._follow(found)
         scale_state, iteration = state["loss_scale_state"], state["i"].item()
         used = scale_used(self.loss_scale, scale_state)
         with outside_inference_mode(), self.stream or _NOTHING:
+            group = self._group(batch, found)
+            is_new_mask = self._follow(found)
             take = self._minimize if self._needs_closure else self._descend
             try:
                 tried = take(group, scale_state, iteration, found)
@@ -451,8 +452,7 @@ class TrainStep:
     def _group(self, batch: Any, found: Found) -> list[Batch]:
         like = next(iter(found.leaves.parameters.values()))
         dtype = self.precision.input_dtype(like.dtype)
-        with outside_inference_mode():
-            return [self.cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]
+        return [self.cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]
 
 
 @names_nearest_keyword
