@@ -380,9 +380,9 @@ class History(View):
     def _check(self, iteration: int, epoch: int, measured: Mapping[str, Row]) -> None:
         # Once it is among the rows, no file could be written of what does not fit, nor of anything after it.
         store = self._store
-        for name, number in (("iteration", iteration), ("epoch", epoch)):
-            if type(number) is not int or number < 0:
-                whole(name, number, error=HistoryError)
+        if type(iteration) is not int or type(epoch) is not int or iteration < 0 or epoch < 0:
+            whole("iteration", iteration, error=HistoryError)
+            whole("epoch", epoch, error=HistoryError)
         if store.iterations and iteration <= store.iterations[-1]:
             raise HistoryError(
                 f"Iterations go up: {iteration} cannot come after {store.iterations[-1]}. To record it once more: "

@@ -74,9 +74,10 @@ class Sheet:
     """A chunk in memory."""
 
     def __init__(self, schema: Schema, capacity: int) -> None:
-        self._columns = {name: _empty(kind, capacity) for name, kind in schema.items()}
+        self._columns: dict[str, Column] = {}
         self._capacity = capacity
         self._length = 0
+        self._take_in(schema)
 
     def __len__(self) -> int:
         return self._length
@@ -94,28 +95,35 @@ class Sheet:
     def append(self, schema: Schema, row: Mapping[str, Any]) -> None:
         """Copy one row to the end; a column that is not given is missing in it."""
         at = self._length
+        if not row.keys() <= self._columns.keys():
+            self._take_in(schema)
         for name, value in row.items():
-            column = self._columns.get(name) or self._grown(name, schema)
-            column.values[at] = value  # a number at its place: seven times as fast as a slice of one
-            if column.missing is not None:
-                column.missing[at] = False
+            self._columns[name].values[at] = value  # a seventh of the time that a slice of one takes
+        if len(row) < len(self._columns):
+            for name in self._columns.keys() - row.keys():
+                missing = self._columns[name].missing
+                if missing is not None:
+                    missing[at] = True
         self._length += 1
 
     def extend(self, schema: Schema, columns: Mapping[str, Any], length: int) -> None:
         """Copy rows to the end; a column that is not given is missing in them."""
         rows = slice(self._length, self._length + length)
+        self._take_in(schema)
         for name, values in columns.items():
-            column = self._columns.get(name) or self._grown(name, schema)
-            is_masked = isinstance(values, np.ma.MaskedArray)
-            column.values[rows] = values.data if is_masked else values
+            self._columns[name].values[rows] = values.data if isinstance(values, np.ma.MaskedArray) else values
+        for name, column in self._columns.items():  # now that all of them fit
             if column.missing is not None:
-                column.missing[rows] = np.ma.getmaskarray(values) if is_masked else False
+                column.missing[rows] = np.ma.getmaskarray(columns[name]) if name in columns else True
         self._length += length
 
-    def _grown(self, name: str, schema: Schema) -> Column:
-        """A column that has come since: the rows before lack it."""
-        column = self._columns[name] = _empty(schema[name], self._capacity)
-        return column
+    def _take_in(self, schema: Schema) -> None:
+        """Have all columns of a schema that has grown; the rows before lack those that are new."""
+        for name, kind in schema.items():
+            if name not in self._columns:
+                column = self._columns[name] = _empty(kind, self._capacity)
+                if column.missing is not None:
+                    column.missing[self._length :] = False
 
     def columns(self, rows: slice) -> Columns:
         """Some rows, without a copy."""
