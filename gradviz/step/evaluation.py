@@ -93,6 +93,9 @@ class Differentiator:
         self._precision = precision
         self._masters = masters
         self._loss_scale = loss_scale
+        self._built_in = loss_scale if is_built_in(loss_scale) else None
+        self.may_skip = bool(getattr(loss_scale, "skips_nonfinite", True))
+        """Whether a step with gradients that are not finite is skipped; an object of the user's own skips too."""
         self._kinds: tuple[Kind, Kind] | None = None
         keeps = keeps or self.may_skip  # a scale is taken out in place
         self.taker = GradientTaker(masters, keeps=keeps, is_loss=isinstance(objective, WrappedLoss))
@@ -101,11 +104,6 @@ class Differentiator:
     def casts(self) -> bool:
         """Whether the policy casts."""
         return self._precision.casts
-
-    @property
-    def may_skip(self) -> bool:
-        """Whether a step with gradients that are not finite is skipped; an object of the user's own skips too."""
-        return bool(getattr(self._loss_scale, "skips_nonfinite", True))
 
     def __call__(
         self,
@@ -157,7 +155,7 @@ class Differentiator:
     def scaled(self, loss: Tensor, state: Any) -> Tensor:
         """A loss times the loss scale."""
         scaled: Tensor = self._loss_scale.scale(loss, state)
-        if is_built_in(self._loss_scale):
+        if self._built_in is not None:
             return scaled
         if not isinstance(scaled, Tensor) or scaled.ndim or not scaled.requires_grad:
             raise LossScaleError(
@@ -179,8 +177,8 @@ class Differentiator:
         self, total: Gradients, state: Any, kind: Kind, parameters: Sequence[Tensor]
     ) -> tuple[Gradients, Any, bool]:
         """The gradients of the loss itself, the scale's next state, and whether the step is to be taken."""
-        scale = self._loss_scale
-        if is_built_in(scale):
+        scale = self._built_in
+        if scale is not None:
             if not self.may_skip:
                 return total, state, True
             finite = unscale_in_place(total, scale_used(scale, state)) if are_dense(total) else None
@@ -191,7 +189,7 @@ class Differentiator:
             gradient, state = scale.unscaled(gradient, state, finite)
         else:
             gradient = Grad._from(kind, parameters, total)
-            unscaled, state = _pair(scale.unscale(gradient, state))
+            unscaled, state = _pair(self._loss_scale.unscale(gradient, state))
             gradient = _as_given(unscaled, gradient)
             finite = not self.may_skip or all_finite(gradient)
         return list(gradient.given.values()), state, finite

@@ -293,7 +293,8 @@ class TrainStep:
         with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode():
             tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
         self.masters.refresh()  # a forward pass may write into parameters, to hold their norm say
-        self._show("backward", tried.gradient)
+        if self.observer is not None:  # or the gradients by name are never made
+            self.observer.see("backward", tried.gradient)
         if tried.is_finite:
             self._hand_over(tried)
             self._before_step()
@@ -316,8 +317,8 @@ class TrainStep:
             self.masters.hand_down()
             with torch.enable_grad(), self._in_training_mode():
                 tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
-            if not first:
-                self._show("backward", tried.gradient)
+            if self.observer is not None and not first:
+                self.observer.see("backward", tried.gradient)
             self._hand_over(tried, is_shown=not first)
             if not first:
                 first.append(tried)
@@ -335,10 +336,6 @@ class TrainStep:
         self._after_step()
         return first[0]
 
-    def _show(self, stage: str, gradients: Grad[Any]) -> None:
-        if self.observer is not None:
-            self.observer.see(stage, gradients)
-
     def _before_step(self) -> None:
         if self.observer is not None:
             self.observer.before_step()
@@ -353,8 +350,8 @@ class TrainStep:
         if self._clip is not None:
             clipped = self._clip(tried.gradient)
             handed = list(clipped.given.values())
-            if is_shown and clipped is not tried.gradient:
-                self._show("clipped", clipped)
+            if self.observer is not None and is_shown and clipped is not tried.gradient:
+                self.observer.see("clipped", clipped)
         if self.keep_gradients and rewrites_gradients(self.optimizer):
             handed = [
                 given.clone() if given is not None and given is kept else given
