@@ -68,10 +68,9 @@ class Picture:
             rows = gathered(store.held("backward", first=first, last=last), _PLANES, places)
             if not np.array_equal(rows.iteration, iteration):
                 rows = _aligned(rows, iteration, places)
-            metrics = store.read_metrics(start, stop)
-            columns = columns_of(rows, metrics["loss"])
+            columns = columns_of(rows, store.read_loss(start, stop))
             if store.thins:
-                joins = metrics["thinned"].values & (iteration > self._first_recorded())
+                joins = store.read_metrics(start, stop)["thinned"].values & (iteration > self._first_recorded())
                 columns.flags[joins, :-1] = 0
             return columns
 

@@ -77,10 +77,10 @@ def _counts(rows: Rows) -> NDArray[np.float64]:
 def _loss(store: Store, first: int, last: int) -> dict[int, float]:
     """The losses that were taken, by iteration."""
     low, high = np.searchsorted(np.array(store.iterations, np.int64), (first, last + 1)).tolist()
-    columns = store.read_metrics(low, high)
-    loss = columns["loss"]
+    loss = store.read_loss(low, high)
     taken = np.ones(len(loss.values), np.bool_) if loss.missing is None else ~loss.missing
-    return dict(zip(columns["iteration"].values[taken].tolist(), loss.values[taken].tolist(), strict=True))
+    iteration = np.array(store.iterations[low:high], np.int64)
+    return dict(zip(iteration[taken].tolist(), loss.values[taken].tolist(), strict=True))
 
 
 def _kind_of(value: float) -> str:

@@ -45,11 +45,6 @@ def tidy(rows: Rows, stage: NDArray[np.int8], parameters: Sequence[str], stages:
     return pd.DataFrame(columns, copy=False)
 
 
-def is_missing(column: Column) -> bool:
-    """Whether there are rows, and none of them has this value."""
-    return column.missing is not None and len(column.missing) > 0 and bool(column.missing.all())
-
-
 def wide(plane: NDArray[Any], statistic: str, parameters: Sequence[str], index: pd.Index) -> pd.DataFrame:
     """One line for each iteration, one column for each parameter."""
     names = pd.Index(list(parameters), name="parameter", dtype=object)

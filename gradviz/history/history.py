@@ -177,8 +177,8 @@ class History(View):
         -------
         History
             What the frame does not have was not recorded, and shapes and dtypes are unknown. Without the column
-            `state`, a NaN counts as the gradient's own, and only ``pd.NA`` as not recorded. There is no loss
-            in `metrics`, `loss_scale` is NaN, and `skipped` says nothing.
+            `state`, a NaN counts as the gradient's own, and only ``pd.NA`` as not recorded. There is no loss in
+            `metrics`; `loss_scale` is NaN, and `skipped` says nothing.
 
         Raises
         ------
@@ -562,7 +562,7 @@ class History(View):
                 listener(final)
 
 
-_OTHERS = frozenset({*METRICS, *OPTIONAL} - {"loss"})
+_OTHERS = frozenset({*METRICS, *OPTIONAL})
 """Columns of the metrics that are none."""
 
 _PLACES = bytes(range(len(STATES)))

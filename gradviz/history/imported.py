@@ -178,7 +178,7 @@ def _check_has(frame: pd.DataFrame, columns: tuple[str, ...]) -> None:
 
 def _check_what_it_is(frame: pd.DataFrame) -> None:
     """Refuse what can be told by its columns to be neither tidy nor wide."""
-    for name, own in (("metrics", {"loss_scale", "skipped"}), ("epochs", {"loss", "iterations", "nonfinite"})):
+    for name, own in (("metrics", {"loss_scale", "skipped"}), ("epochs", {"iterations", "nonfinite"})):
         if own <= set(frame.columns):
             raise HistoryError(f"That is history.{name}: from_frame wants history.gradients, or history.norms.")
     if "parameter" in frame.columns or "parameter" in frame.index.names:

@@ -9,8 +9,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-import pandas as pd
-
 from gradviz.errors import HistoryError
 from gradviz.history.history import History
 from gradviz.history.overview import Overview
@@ -113,9 +111,9 @@ class Opened(History):
         progress.epoch = told.get("epoch") or max(len(self.epoch_starts) - 1, 0)
         means = self._store.epochs[-1] if self._store.epochs else {}
         progress.metrics = {name: value for name, value in means.items() if name not in _NO_METRICS}
-        last: pd.DataFrame = self.select(iterations=slice(-1, None)).metrics
-        for loss in last.get("loss", ()):  # there is none where it was not taken
-            progress.loss = float(loss)
+        loss = self._store.read_loss(max(len(self) - 1, 0))
+        if len(loss.values) and (loss.missing is None or not loss.missing[0]):
+            progress.loss = float(loss.values[0])
 
 
 def _follow(look: Callable[[], Callable[[], bool] | None], closed: threading.Event, every_s: float) -> None:

@@ -38,11 +38,10 @@ METRICS: Schema = {
     "iteration": "integer",
     "attempt": "integer",
     "epoch": "integer",
-    "loss": "value",
     "loss_scale": "float",
     "skipped": "flag",
 }
-"""The one table that grows columns: a ``"value"`` for each metric, and those of OPTIONAL."""
+"""The one table that grows columns: a ``"value"`` for the loss and each metric, and those of OPTIONAL."""
 
 OPTIONAL: Schema = {"optimizer": "text", "thinned": "flag"}
 """Columns that it has once a row has something there; no metric is called so. Of an iteration that was thinned, nothing

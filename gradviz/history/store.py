@@ -15,7 +15,7 @@ from gradviz.history.attempts import END, Attempts
 from gradviz.history.rows import Places, RowStore, Segment
 from gradviz.history.schema import METRICS, STAGES, TABLES, Parameter
 from gradviz.history.series import Series
-from gradviz.history.table import Columns, Table
+from gradviz.history.table import Column, Columns, Table
 from gradviz.history.tensors import Tensors
 
 
@@ -140,6 +140,12 @@ class Store:
         if self.attempts.is_plain:
             return self.metrics.read(start, stop)
         return _picked(self._holding(self.metrics.read(), all_attempts), slice(start, stop))
+
+    def read_loss(self, start: int = 0, stop: int | None = None) -> Column:
+        """The loss of the same iterations; missing in all of them where none was ever taken."""
+        columns = self.read_metrics(start, stop)
+        n = len(columns["iteration"].values)
+        return columns.get("loss", Column(np.full(n, np.nan), np.ones(n, np.bool_)))
 
     def read_table(self, name: str, *, all_attempts: bool = False) -> Columns:
         """The rows of a table that hold."""

@@ -17,7 +17,7 @@ from gradviz.history.schema import COUNTS, STAGES
 from gradviz.history.selection import Attempted, Selection, selection
 from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
-from gradviz.history.table import Columns
+from gradviz.history.table import Column, Columns
 from gradviz.history.tensors import KeptTensor
 
 TRIES = 20
@@ -143,8 +143,9 @@ class View:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """The loss and metrics of every batch, its own values; index iteration. Without any loss there is no `loss`.
+        """The loss and metrics of every batch, its own values; index iteration.
 
+        There is a column for the loss, and for a metric, where any row of the run has one.
         `loss_scale` is what the loss was multiplied by for this step's backward pass, 1 without a loss scale; `skipped`
         says that the optimizer took no step because gradients were not finite. An optimizer that evaluates the loss
         itself, as LBFGS does, has a row for each of its steps, and `closure_calls` counts how often it did. Where a
@@ -487,13 +488,15 @@ class View:
         columns = self._metrics()
         self.refuse_if_large(frames.METRIC_BYTES * len(columns) * len(columns["iteration"].values), "metrics")
         index = frames.index(columns["iteration"].values, columns["attempt"].values if self.has_all_attempts else None)
-        last = [name for name in ("loss_scale", "skipped", "optimizer") if name in columns]
         table = self._store.metrics
-        hidden = ["iteration", "attempt", "epoch", *(["thinned"] if self._store.thins else [])]
-        if frames.is_missing(columns["loss"]):  # a loop of the user's own that tells none
-            hidden.append("loss")
-        order = ["epoch", *[name for name in columns if name not in (*hidden, *last)], *last]
-        return frames.table({name: columns[name] for name in order}, table.schema, table.vocabulary).set_index(index)
+        schema = table.schema
+        if not len(table):  # nobody knows yet, but nearly every run has one
+            schema, columns = {**schema, "loss": "value"}, {**columns, "loss": Column(np.empty(0))}
+        last = [name for name in ("loss_scale", "skipped", "optimizer") if name in columns]
+        first = [name for name in ("epoch", "loss") if name in columns]
+        hidden = ["iteration", "attempt", *(["thinned"] if self._store.thins else [])]
+        order = [*first, *[name for name in columns if name not in (*hidden, *first, *last)], *last]
+        return frames.table({name: columns[name] for name in order}, schema, table.vocabulary).set_index(index)
 
     def _table(self, name: str) -> pd.DataFrame:
         return self._frame(name, lambda: self._table_frame(name))

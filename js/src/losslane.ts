@@ -25,6 +25,11 @@ export class LossLane {
     this.lane.style.height = `${HEIGHT}px`;
   }
 
+  /** A run without a loss has no lane for it, and two runs have two losses. */
+  show(isThere: boolean): void {
+    this.label.hidden = this.lane.hidden = !isThere;
+  }
+
   get chips(): LossPainter["chips"] {
     return this.#painter.chips;
   }

@@ -72,8 +72,10 @@ export class Store {
   run: Run = WAITING;
   metrics: Float64Array = new Float64Array(0);
   epochs: number[] = [];
-  /** The batch loss of the newest iteration; null before the first. */
+  /** The batch loss of the newest iteration; null before the first, and where none was taken. */
   loss: number | null = null;
+  /** Whether any iteration has one. */
+  hasLoss = false;
   /** The last message before a gap, or the newest. */
   seq = 0;
   newest = 0;
@@ -158,9 +160,9 @@ export class Store {
     this.run = message.run;
     // The means by name, and behind them the newest batch's own loss.
     this.metrics = values;
-    this.loss = message.run.iteration ? (values[message.run.metric_names.length] ?? null) : null;
     for (const start of starts) this.epochs.push(start);
     const from = this.#append(decoded);
+    this.loss = message.run.iteration ? this.#taken(values[message.run.metric_names.length]) : null;
     this.error = null;
     this.#notify({ kind: "columns", from: message.fresh ? 0 : from });
   }
@@ -199,6 +201,7 @@ export class Store {
     this.seen = new Uint8Array(0);
     this.epochs = [];
     this.loss = null;
+    this.hasLoss = false;
     this.catchingUp = false;
     this.#askAfter = ASK_AGAIN_MS;
   }
@@ -208,6 +211,12 @@ export class Store {
     if (!this.catchingUp || performance.now() - this.#askedAt < this.#askAfter) return;
     this.#askAfter *= 2;
     this.hello();
+  }
+
+  /** NaN is a loss only if the newest column says so. */
+  #taken(loss = NaN): number | null {
+    const { count, rows, flags } = this.overview;
+    return Number.isNaN(loss) && !(flags[count * rows - 1]! & Flag.nan) ? null : loss;
   }
 
   #append(columns: Columns): number {
@@ -227,7 +236,10 @@ export class Store {
     let [smallest, largest] = [this.#smallest, this.#largest];
     for (let c = 0, i = 0; c < count; c++) {
       for (let r = 0; r < rows; r++, i++) {
-        if (r === rows - 1) continue; // the loss has its own lane
+        if (r === rows - 1) {
+          this.hasLoss ||= flags[i] !== Flag.not_recorded || max[i] === max[i];
+          continue; // it has its own lane
+        }
         this.seen[r]! |= flags[i]!;
         // Comparisons with NaN are false; zero has no logarithm.
         if (max[i]! > largest) largest = max[i]!;

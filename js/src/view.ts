@@ -89,7 +89,6 @@ export class View {
     this.#legend = new Legend(store.quantity);
     const { scroll, region, cells } = this.#plot;
     const { label, lane } = this.#loss;
-    label.hidden = lane.hidden = store.quantity.runs !== null; // two runs have two losses
     const lanes = element("div", "gv-lanes", {}, label, lane, scroll, this.#axis.element, this.#range.element);
     const parts = [...this.#head.parts, this.#toolbar.element, lanes, this.#legend.element, this.#probe, this.#announcer.element];
     const root = element("div", "gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...parts);
@@ -302,6 +301,7 @@ export class View {
     stale.all = false;
 
     const loss = lossLane(columns);
+    this.#loss.show(!store.quantity.runs && (store.hasLoss || !store.end));
     this.#loss.paint(loss, store.loss, pixels, theme, marks, dpr);
     this.#axis.element.style.visibility = store.end ? "" : "hidden";
     this.#axis.update(store.epochs, store.firstEpoch, extent, this.#width / dpr, (text) => this.#labels.measure(text, "axis"));

@@ -49,6 +49,23 @@ test("the loss shown is the newest batch's own, also where the last column holds
   assert.equal(store.loss, 0.1);
 });
 
+test("a loss that was not taken is none, and a run without any has no lane for it", () => {
+  const { store, receive } = open();
+  const none = (first: number) => ({ start: first, stop: first + 1, max: [1, NaN], flags: [0, 128] });
+  receive(1, [none(0), none(1)], 2, { run: { ...run, iteration: 2 } }, [], NaN);
+  assert.equal(store.loss, null);
+  assert.equal(store.hasLoss, false);
+  receive(2, [{ start: 2, stop: 3, max: [1, NaN], flags: [0, 1] }], 2, { run: { ...run, iteration: 3 } }, [], NaN);
+  assert.ok(Number.isNaN(store.loss), "it is NaN");
+  assert.equal(store.hasLoss, true);
+  receive(3, [none(3)], 2, { run: { ...run, iteration: 4 } }, [], NaN);
+  assert.equal(store.loss, null);
+  receive(4, [none(0)], 2, { fresh: true });
+  assert.equal(store.hasLoss, false);
+  receive(5, [{ start: 1, stop: 3, max: [1, 0.5], min: [1, 0.5], flags: [0, 128] }], 2);
+  assert.equal(store.hasLoss, true, "one of two iterations had a loss");
+});
+
 test("a message that cannot be read changes nothing, and the gap is noticed", () => {
   const { store, receive } = open();
   receive(1, singles([[1, 1]]), 2);

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from playwright.sync_api import expect
 
 from gradviz.history.quantity import ratio_of
 from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
@@ -56,6 +57,22 @@ def test_each_kind_of_cell_looks_different_without_its_colour(host: OpenHost, th
     assert len({picture.rows[look][picture.x_of(60)].tobytes() for look in ("value", "nan", "zero")}) == 3
     page.traffic.assert_clean()
     assert not page.traffic.warnings
+
+
+def test_a_run_without_a_loss_has_no_lane_for_it_until_there_is_one(host: OpenHost) -> None:
+    page = host()
+    page.start(["w"])
+    lane, label = page.widget.locator(".gv-loss-lane"), page.widget.locator(".gv-loss-label")
+    expect(lane).to_be_visible()  # nearly every run has one: nothing moves when it comes
+    page.send([[0.05, np.nan]] * 20, [[0, 128]] * 20, iterations=40)
+    pixels.wait_painted(page.widget, 20, 10)
+    expect(lane).to_be_hidden()
+    expect(label).to_be_hidden()
+    page.send([[0.05, 0.5]] * 20, [[0, 0]] * 20, iterations=40)
+    pixels.wait_painted(page.widget, 40, 10)
+    expect(lane).to_be_visible()
+    assert label.inner_text().split() == ["loss", "0.500"]
+    page.traffic.assert_clean()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -38,6 +38,11 @@ def test_norms_loss_and_metrics_are_scalars(tmp_path: Path):
     assert scalar(read, "skipped") == [(0, 0.0), (1, 0.0), (2, 1.0)]
 
 
+def test_a_run_without_a_loss_has_none(tmp_path: Path):
+    History.from_frame(pd.DataFrame({"a": [0.5]})).to_tensorboard(tmp_path)
+    assert "loss" not in events(tmp_path).Tags()["scalars"]
+
+
 def test_a_text_is_no_scalar(tmp_path: Path):
     history = norms([0.5])
     history.append(1, 0, np.array([row(1.0)]), np.zeros(1, np.uint8), {"loss": 2.0}, optimizer="critic")

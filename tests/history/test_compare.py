@@ -117,6 +117,12 @@ def test_metrics_stand_side_by_side_and_what_a_run_lacks_is_missing_and_not_nan(
     pd.testing.assert_frame_equal(metrics["b"], b.metrics, check_names=False, check_dtype=False)
 
 
+def test_a_run_without_a_loss_has_no_column_for_it():
+    frame = gv.compare({"a": norms([1], [2]), "b": gv.History.from_frame(norms([1]).norms)}).metrics
+    assert frame["a"].columns.tolist() == ["epoch", "loss", "loss_scale", "skipped"]
+    assert frame["b"].columns.tolist() == ["epoch", "loss_scale", "skipped"]
+
+
 def test_the_optimizers_of_runs_stand_side_by_side(tmp_path: Path):
     a, b = norms([1], [2], [3]), norms([1])
     b.append(1, 0, np.ones((1, 8)), np.zeros(1, np.uint8), {"loss": 1.0}, optimizer="critic")

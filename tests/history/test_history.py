@@ -113,6 +113,30 @@ def test_the_scale_and_whether_a_step_was_skipped_stand_after_the_metrics():
     assert history.norms.loc[1, "a"] == INF
 
 
+def test_there_is_a_loss_where_any_row_has_one(tmp_path):
+    history = History(save_to=tmp_path / "a")
+    history.declare([parameter("a")])
+    for i in range(3):
+        history.append(i, 0, np.array([row(1)]), np.zeros(1, np.uint8), {"accuracy": 0.5})
+    history.flush()
+    opened = History.open(tmp_path / "a")
+    for each in (history, opened, history.select(iterations=-1)):
+        assert list(each.metrics.columns) == ["epoch", "accuracy", "loss_scale", "skipped"]
+    assert opened.overview()[0].flags.tolist() == [[0, overview.NOT_RECORDED]] * 3
+    assert opened.first_nonfinite() is None
+    assert np.isnan(opened.progress.loss)
+    history.append(3, 0, np.array([row(1)]), np.zeros(1, np.uint8), {"loss": INF, "accuracy": 0.5})
+    history.append(4, 0, np.array([row(1)]), np.zeros(1, np.uint8), {"accuracy": 0.5})
+    history.end_run()
+    opened.refresh()
+    for each in (history, opened):
+        assert list(each.metrics.columns) == ["epoch", "loss", "accuracy", "loss_scale", "skipped"]
+        assert each.metrics["loss"].tolist() == [pd.NA, pd.NA, pd.NA, INF, pd.NA]
+        assert each.first_nonfinite()[:3] == (3, "loss", "posinf")
+    assert list(history.select(iterations=0).metrics.columns) == list(history.metrics.columns)
+    assert pd.read_parquet(tmp_path / "a" / "metrics")["loss"].isna().tolist() == [True, True, True, False, True]
+
+
 def test_which_optimizer_took_the_step_stands_last_where_any_row_says():
     history = history_of([(row(1), OK)])
     assert list(history.metrics.columns) == ["epoch", "loss", "loss_scale", "skipped"]

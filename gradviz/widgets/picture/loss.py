@@ -57,7 +57,7 @@ class Loss:
         high[shown], low[shown], flags[shown] = cells.maximum[:, -1], cells.minimum[:, -1], cells.flags[:, -1]
         bad = looks_of(np.full_like(high, np.nan), flags)
         self.looks: NDArray[np.uint8] = np.where(flags & NONFINITE > 0, bad, np.uint8(Look.VALUE))
-        self.pieces = _pieces(pixels, high, low)
+        self.pieces = _pieces(pixels, high, low, flags & NONFINITE > 0)
         self.range = (float(np.nanmin(low)), float(np.nanmax(high))) if self.pieces else None
         self.last = _last(cells)
 
@@ -117,22 +117,36 @@ class Loss:
         return math.log(value / low) / math.log(high / low) if self.log else (value - low) / (high - low)
 
 
-def _pieces(pixels: Pixels, high: NDArray[np.float32], low: NDArray[np.float32]) -> list[list[Point]]:
+def _pieces(
+    pixels: Pixels, high: NDArray[np.float32], low: NDArray[np.float32], bad: NDArray[np.bool_]
+) -> list[list[Point]]:
     """The points between losses that are not finite; pixels that show the same are one."""
     pieces: list[list[Point]] = [[]]
     changes = np.flatnonzero((np.diff(pixels.first) != 0) | (np.diff(pixels.last) != 0)) + 1
     for a, b in pairwise([0, *changes.tolist(), len(high)]):
         if math.isfinite(high[a]):
             pieces[-1].append(Point((a + b) / 2, float(high[a]), float(low[a])))
-        elif pixels.first[a] <= pixels.last[a]:
+        elif bad[a]:
             pieces.append([])
     return [piece for piece in pieces if piece]
 
 
+def has_loss(columns: Columns) -> bool:
+    """Whether any was recorded."""
+    return bool(_taken(columns).any())
+
+
+def _taken(columns: Columns) -> NDArray[np.bool_]:
+    taken: NDArray[np.bool_] = np.isfinite(columns.maximum[:, -1]) | (columns.flags[:, -1] & NONFINITE > 0)
+    return taken
+
+
 def _last(cells: Columns) -> float:
-    flags = int(cells.flags[-1, -1])
+    """Of the last cell that has one."""
+    at = int(np.flatnonzero(_taken(cells))[-1])
+    flags = int(cells.flags[at, -1])
     if flags & NAN:
         return math.nan
     if flags & (POSINF | NEGINF):
         return math.inf if flags & POSINF else -math.inf
-    return float(cells.maximum[-1, -1])
+    return float(cells.maximum[at, -1])

@@ -54,7 +54,7 @@ def draw(
     grain : int
         So many pixels side by side show the same: a picture of noise is a large file otherwise.
     quantity : Quantity
-        What the numbers are. A ratio has no lane for the loss.
+        What the numbers are. A ratio has no lane for the loss, and neither has a run without one.
 
     Returns
     -------
@@ -64,7 +64,8 @@ def draw(
         return _empty()
     groups, layout = arrange(parameters[: columns.rows - 1])
     names = _names_width(layout)
-    left, heat = MARGIN + names + GAP, MARGIN if quantity.runs else MARGIN + loss.HEIGHT + MARGIN
+    shows_loss = not quantity.runs and loss.has_loss(columns)
+    left, heat = MARGIN + names + GAP, MARGIN + loss.HEIGHT + MARGIN if shows_loss else MARGIN
     width, axis = WIDTH - left - MARGIN, heat + layout.height
     span = int(columns.stop[-1])
 
@@ -78,11 +79,11 @@ def draw(
     colours = np.full(looks.shape, PAPER, np.uint8)
     colours[pixels.shown] = _colours(values, domain)
     which = scale.which
-    notes = [words.column_note(_level(columns), pixels.most_iterations(columns), which), row_note(groups, which)]
+    notes = [words.column_note(columns.level, pixels.most_iterations(columns), which), row_note(groups, which)]
     legend = Legend(quantity, domain, np.unique(looks).tolist(), [note for note in notes if note], width)
 
     sheet = Sheet(WIDTH, axis + AXIS + MARGIN + legend.height + MARGIN)
-    if not quantity.runs:
+    if shows_loss:
         losses = Loss(pixels, cells)
         losses.label(sheet, left - GAP, MARGIN)
         losses.draw(sheet, left, MARGIN, width)
@@ -140,8 +141,3 @@ def row_note(groups: Sequence[Group], which: str = "max") -> str:
     """How many parameters are seen as one row, and by which of them."""
     most = max((row.stop - row.start for row in groups), default=1)
     return f"1 row = up to {words.count(most)} parameters ({which})" if most > 1 else ""
-
-
-def _level(columns: Columns) -> int:
-    """The level that an overview's columns were merged at."""
-    return int((columns.stop - columns.start).max()).bit_length() - 1

@@ -391,7 +391,7 @@ def test_a_run_with_a_metric_of_that_name_opens_as_it_was_and_takes_no_optimizer
     folder = tmp_path / "a"
     record(begun(save_to=folder), range(3)).end_run()
     file = folder / "metrics" / "rows-00000000-00000000.parquet"
-    table = Table({**METRICS, "optimizer": "value"})
+    table = Table({**METRICS, "loss": "value", "optimizer": "value"})
     table.append({"iteration": 0, "attempt": 0, "epoch": 0, "loss": 1.0, "loss_scale": 1.0, "skipped": False})
     for i in (1, 2):
         table.append({"iteration": i, "attempt": 0, "epoch": 0, "loss_scale": 1.0, "skipped": False, "optimizer": i})

@@ -475,7 +475,7 @@ def test_merged_tables_hold_the_rows_of_all(stretches, group):
 
 def metrics(*names):
     table = Table(METRICS)
-    table.grow(names)
+    table.grow(["loss", *names])
     row = {"attempt": 0, "epoch": 0, "loss": np.ma.array(0.5, mask=False), "loss_scale": 1.0, "skipped": False}
     for iteration in range(3):
         table.append({**row, "iteration": iteration, **{name: float(iteration) for name in names}})

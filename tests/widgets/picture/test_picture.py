@@ -24,8 +24,11 @@ from gradviz.history.overview import (
 from gradviz.history.schema import Parameter
 from gradviz.widgets.colours import VIRIDIS, colour_index, domain_of
 from gradviz.widgets.picture.fonts import SCALE
-from gradviz.widgets.picture.inks import COLOURS, DARK, LIGHT, png
-from gradviz.widgets.picture.picture import WIDTH, draw
+from gradviz.widgets.picture.inks import COLOURS, DARK, LIGHT, Ink, png
+from gradviz.widgets.picture.looks import Look
+from gradviz.widgets.picture.loss import HEIGHT, Loss
+from gradviz.widgets.picture.picture import MARGIN, WIDTH, draw
+from gradviz.widgets.picture.pixels import place_columns
 
 TABLE = np.frombuffer(VIRIDIS, np.uint8).reshape(256, 3)
 ROW = 14 * SCALE
@@ -101,6 +104,30 @@ def test_each_kind_of_cell_is_a_shape_of_its_own_in_both_themes():
         for i, one in enumerate(looks):
             for other in looks[:i]:
                 assert np.mean(np.abs(one - other) > 40) > 0.01
+
+
+def test_a_run_without_a_loss_has_no_lane_for_it():
+    values, flags = np.full((10, 3), 0.5), np.zeros((10, 3), np.uint8)
+    with_loss = draw(columns(values, flags), parameters(2), [0])
+    values[:, -1], flags[:, -1] = np.nan, NOT_RECORDED
+    without = draw(columns(values, flags), parameters(2), [0])
+    assert len(with_loss) - len(without) == (HEIGHT + MARGIN) * SCALE
+    np.testing.assert_array_equal(bands(with_loss), bands(without))
+    assert (without != Ink.ACCENT.full).all()
+    values[3, -1], flags[3, -1] = np.nan, NAN
+    assert len(draw(columns(values, flags), parameters(2), [0])) == len(with_loss)
+
+
+def test_where_no_loss_was_taken_the_line_goes_on_and_the_last_is_that_before():
+    values, flags = np.full((9, 2), 0.5), np.zeros((9, 2), np.uint8)
+    values[:, -1], flags[:, -1] = np.nan, NOT_RECORDED
+    values[[0, 3, 6], -1], flags[[0, 3, 6], -1] = [4.0, 2.0, 3.0], 0
+    few = columns(values, flags)
+    pixels = place_columns(few, 9, 90)
+    losses = Loss(pixels, pixels.merge(few))
+    assert [[(point.x, point.high) for point in piece] for piece in losses.pieces] == [[(5, 4.0), (35, 2.0), (65, 3.0)]]
+    assert losses.last == 3.0
+    assert (losses.looks == Look.VALUE).all()
 
 
 @pytest.mark.parametrize("flag", [NAN, POSINF, NEGINF])
