@@ -20,7 +20,7 @@ Ended = Callable[[set[int]], None]
 
 def current_pass() -> int | None:
     """The number of the backward pass that is under way in this thread."""
-    task: int = torch._C._current_graph_task_id()
+    task: int = _task()
     return None if task == -1 else task
 
 
@@ -63,25 +63,31 @@ class _Pass:
 
     def __init__(self, ended: Ended) -> None:
         self._ended = weakref.WeakMethod(ended)
-        self._task: int | None = None
+        self._task = -1
         self._reached: set[int] = set()
+        self._add = self._reached.add
 
     def reach(self, p: Tensor) -> None:
+        """A parameter has its gradient. Called for every one in every pass, so it does no more than it must."""
+        if _task() != self._task:
+            self._begin()
+        self._add(id(p))
+
+    def _begin(self) -> None:
         # By the pass: of one that broke off, the callback never comes.
-        task = current_pass()
-        if task != self._task:
-            self._task = task
-            _call_back(self._almost_over)
-        self._reached.add(id(p))
+        self._task = _task()
+        _call_back(self._almost_over)
 
     def _almost_over(self) -> None:
         _call_back(self._over)
 
     def _over(self) -> None:
-        reached, self._reached = self._reached, set()
+        reached = self._reached.copy()
+        self._reached.clear()
         ended = self._ended()
         if reached and ended is not None:
             ended(reached)
 
 
+_task = torch._C._current_graph_task_id
 _call_back = torch.autograd.Variable._execution_engine.queue_callback

@@ -21,6 +21,8 @@ class Held(NamedTuple):
     parameters : list of Tensor
     ids : frozenset of int
         Of those that it holds.
+    every_id : frozenset of int
+        Of all of them.
     kind : object
         Another one whenever anything of this changes.
     """
@@ -28,6 +30,7 @@ class Held(NamedTuple):
     names: list[str]
     parameters: list[Tensor]
     ids: frozenset[int]
+    every_id: frozenset[int]
     kind: object
 
 
@@ -91,7 +94,8 @@ class Models:
                 for name, p in self._parameters.items()
                 if p.requires_grad and (id(p) in own or id(p) not in everyone)
             }
-            self.held.append(Held(list(those), list(those.values()), frozenset(own), object()))
+            every_id = frozenset(map(id, those.values()))
+            self.held.append(Held(list(those), list(those.values()), frozenset(own), every_id, object()))
         moved = {
             id(p)
             for optimizer in self._optimizers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -120,12 +121,14 @@ class Tap:
         held = self._held
         given = dict(zip(held.names, map(_grad, held.parameters), strict=True))
         # Who assigns gradients by hand has had no backward pass: there None is all that tells.
-        reached = self._reached
-        unused = [
-            name
-            for name, p in zip(held.names, held.parameters, strict=True)
-            if given[name] is None or (reached and id(p) not in reached)
-        ]
+        reached = self._reached or held.every_id
+        unused = []
+        if not held.every_id <= reached or any(map(_is_none, given.values())):
+            unused = [
+                name
+                for name, p in zip(held.names, held.parameters, strict=True)
+                if given[name] is None or id(p) not in reached
+            ]
         return Gradients(given, unused, held.kind)
 
     def _see_backward(self, iteration: int, *, is_scaled: bool) -> None:
@@ -280,4 +283,5 @@ class _Traces(NamedTuple):
 
 Sampler = Callable[[Gradients], NDArray[np.int64] | None]
 _grad = operator.attrgetter("grad")
+_is_none = functools.partial(operator.is_, None)
 _version = operator.attrgetter("_version")
