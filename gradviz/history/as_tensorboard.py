@@ -20,7 +20,7 @@ from gradviz.history.view import View
 CELL_BYTES = 512
 """What a number takes as a Python object and as a message, generously."""
 
-_TAGS = {"backward": "gradients", "clipped": "clipped", "update": "update"}
+_TAGS = {"backward": "gradients", "clipped": "clipped", "update": "update", "weight": "weight"}
 _FLOAT32 = np.finfo(np.float32)
 
 

@@ -239,8 +239,8 @@ class Comparison:
             Any that `History.wide` takes, but ``"state"``.
         run : str, optional
             Which run, if there are more than two.
-        stage : "backward", "clipped" or "update"
-            When the numbers were taken.
+        stage : "backward", "clipped", "update" or "weight"
+            When the numbers were taken, and of what.
 
         Raises
         ------

@@ -89,9 +89,11 @@ class View:
         max_abs, zero_fraction (float64), nan, posinf, neginf and their sum nonfinite (Int64 counts of entries).
 
         `attempt` counts how often the run was resumed by then; an iteration that was recorded again is there once, as
-        the latest attempt has it. `stage` says when the gradient was measured: "backward" is as autograd gave it,
-        before the optimizer. `state` is "ok"; "unused", no path from the loss; "frozen", ``requires_grad=False``;
-        "not_optimized", measured but in no parameter group, or in one whose learning rate is 0; or "not_recorded".
+        the latest attempt has it. `stage` says what was measured: "backward", the gradient as autograd gave it;
+        "clipped", as the optimizer received it; "update", how the parameter moved; "weight", the parameter before that.
+        `state` is "ok"; "unused", no path from the loss; "frozen", ``requires_grad=False``; "not_optimized", measured
+        but in no parameter group, or in one whose learning rate is 0; or "not_recorded".
+
         Numbers are missing where nothing was recorded; ``record="norms"`` records norm and counts only. `std` is
         torch's own, with n - 1 in the denominator, so it is NaN for a parameter of one entry; a NaN or infinite entry
         shows in the norm, and the counts say which.
@@ -112,12 +114,33 @@ class View:
     def update_ratios(self) -> pd.DataFrame:
         """Wide: how far each step moved a parameter, as a share of it; index iteration, columns parameter.
 
-        The 2-norm of the update, divided by that of the parameter before it; NaN where an update was not recorded, and
-        of a parameter of zeros that stayed so.
+        ``norm(after - before) / norm(before)``: the 2-norm of the stage "update" divided by that of the stage "weight",
+        at the iterations that have both. NaN where either was not recorded, and of a parameter of zeros that stayed so;
+        inf where it was all zeros and moved.
+
+        Raises
+        ------
+        HistoryError
+            If the frame would take more than the memory limit.
+
+        Examples
+        --------
+        >>> from gradviz.history.history import History
+        >>> history = History()
+        >>> history.declare([{"name": "w", "shape": (2,), "dtype": "float32"}])
+        >>> norm = lambda value: (np.array([[value, 0, 0, 0, 0, 0, 0, 0]]), np.array([0], np.uint8))
+        >>> history.append(0, 0, *norm(5.0), {}, stages={"update": norm(0.01), "weight": norm(10.0)})
+        >>> history.update_ratios
+        parameter      w
+        iteration
+        0          0.001
         """
-        return self._frame(
-            "update ratios", lambda: self.wide("norm", stage="update") / self.wide("norm", stage="weight")
-        )
+        return self._frame("update_ratios", self._update_ratios)
+
+    def _update_ratios(self) -> pd.DataFrame:
+        update, weight = (self.wide("norm", stage=stage) for stage in ("update", "weight"))
+        both = update.index.intersection(weight.index)
+        return update.loc[both] / weight.loc[both]
 
     def wide(self, statistic: str, *, stage: str = "backward") -> pd.DataFrame:
         """One statistic, or ``"state"``, of every parameter; index iteration, columns parameter.
@@ -349,8 +372,8 @@ class View:
     def to_tensorboard(self, folder: str | os.PathLike[str]) -> None:
         """Write an event file for TensorBoard into a folder.
 
-        Scalars: the loss and metrics under their names, ``gradients/norm/<parameter>``, and ``clipped/...`` and
-        ``update/...`` where these stages were recorded. Histograms, where they were kept:
+        Scalars: the loss and metrics under their names, ``gradients/norm/<parameter>``, and ``clipped/...``,
+        ``update/...`` and ``weight/...`` where these stages were recorded. Histograms, where they were kept:
         ``gradients/histogram/<parameter>``, of the finite entries. A scalar is float32 there: NaN and infinities are
         as they are, and finite numbers beyond its ends stand at the end. Where nothing was recorded there is no point.
 

@@ -69,7 +69,10 @@ def histories(draw: st.DrawFn, most: int = 6) -> History:
             epoch = 0
             history.begin_attempt(iteration, epoch)
         made = {}
-        for stage in ("backward", *draw(st.sampled_from([(), ("clipped",), ("clipped", "update")]))):
+        for stage in (
+            "backward",
+            *draw(st.sampled_from([(), ("clipped",), ("clipped", "update"), ("update", "weight")])),
+        ):
             table, states = zip(*draw(st.lists(cells(), min_size=n, max_size=n)), strict=True)
             made[stage] = np.array(table), np.array(states, np.uint8)
         statistics, states = made.pop("backward")

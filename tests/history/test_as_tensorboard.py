@@ -72,10 +72,13 @@ def test_stages_have_tags_of_their_own(tmp_path: Path):
     history = norms([1.0])
     clipped = np.array([row(0.5)]), np.array([OK], np.uint8)
     history.append(1, 0, np.array([row(2.0)]), np.array([OK], np.uint8), {"loss": 1.0}, stages={"clipped": clipped})
+    others = dict.fromkeys(("update", "weight"), clipped)
+    history.append(2, 0, np.array([row(2.0)]), np.array([OK], np.uint8), {"loss": 1.0}, stages=others)
     history.to_tensorboard(tmp_path)
     read = events(tmp_path)
-    assert scalar(read, "gradients/norm/a") == [(0, 1.0), (1, 2.0)]
+    assert scalar(read, "gradients/norm/a") == [(0, 1.0), (1, 2.0), (2, 2.0)]
     assert scalar(read, "clipped/norm/a") == [(1, 0.5)]
+    assert scalar(read, "update/norm/a") == scalar(read, "weight/norm/a") == [(2, 0.5)]
 
 
 def test_histograms_keep_every_finite_entry_in_its_bin(tmp_path: Path):

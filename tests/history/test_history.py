@@ -17,7 +17,7 @@ from gradviz.errors import HistoryError, UnknownKeywordError
 from gradviz.history import overview
 from gradviz.history.history import History
 from gradviz.history.rows import CHUNK
-from gradviz.history.schema import FROZEN, NOT_RECORDED, OK, STATISTICS, UNUSED, Parameter
+from gradviz.history.schema import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, STATISTICS, UNUSED, Parameter
 
 NAN, INF = math.nan, math.inf
 
@@ -151,6 +151,31 @@ def test_which_optimizer_took_the_step_stands_last_where_any_row_says():
     part = history.select(iterations=[0, 3]).metrics["optimizer"]
     assert (part.dtype, part.isna().tolist(), part[3]) == (frame["optimizer"].dtype, [True, False], "generator")
     assert history.select(iterations=0).metrics["optimizer"].isna().tolist() == [True]
+
+
+def test_an_update_is_told_as_a_share_of_the_weight_it_moved(tmp_path):
+    history = History(save_to=tmp_path / "a")
+    history.declare([parameter(name) for name in "abcde"])
+    states = np.array([OK, OK, OK, FROZEN, NOT_OPTIMIZED], np.uint8)
+
+    def of(*norms: float) -> tuple[np.ndarray, np.ndarray]:
+        cells = [row(norm) if state != FROZEN else NOTHING for norm, state in zip(norms, states, strict=True)]
+        return np.array(cells), states
+
+    update, weight = of(0.01, 0.0, 0.5, NAN, 0.0), of(10.0, 0.0, 0.0, NAN, 2.0)
+    for i, stages in enumerate(({}, {"update": update, "weight": weight}, {"update": update}, {"weight": weight})):
+        history.append(i, 0, *of(1, 1, 1, 1, 1), {}, stages=stages)
+    history.append(5, 1, *of(1, 1, 1, 1, 1), {}, stages={"update": update, "weight": update})
+    history.end_run()
+    for each in (history, History.open(tmp_path / "a")):
+        frame = each.update_ratios
+        assert (frame.index.tolist(), frame.index.name, frame.columns.name) == ([1, 5], "iteration", "parameter")
+        np.testing.assert_array_equal(frame.to_numpy(), [[0.001, NAN, INF, NAN, 0], [1, NAN, 1, NAN, NAN]])
+        assert each.wide("norm", stage="weight")["a"].tolist() == [10.0, 10.0, 0.01]
+        assert each.gradients.query("stage == 'weight'")["norm"].tolist()[:1] == [10.0]
+        part = each.select(parameters=["a", "c"], iterations=slice(2, None)).update_ratios
+        assert part.to_dict("list") == {"a": [1.0], "c": [1.0]}
+    assert History().update_ratios.empty
 
 
 def test_an_iteration_of_which_nothing_was_to_be_recorded_is_in_every_frame_as_not_recorded():
