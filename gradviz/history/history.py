@@ -224,7 +224,9 @@ class History(View):
         parameters : list of Parameter, optional
             Of the model whose rows will come.
         goes_on : bool
-            Where ``if_exists="resume"`` takes up an earlier run, rows go on behind its last one.
+            Where ``if_exists="resume"`` takes up an earlier run without a word of `begin_attempt`, the rows to come go
+            on behind its last one, and hide none: ``history.iterations[-1] + 1`` is the next, in epoch
+            ``history.progress.epoch`` or a later one.
 
         Raises
         ------
@@ -235,13 +237,15 @@ class History(View):
         Warns
         -----
         RecordingWarning
-            W0201: a run that is there is begun again at iteration 0.
+            W0201: a run that is there is begun again at iteration 0, as nothing says where it goes on.
         """
         at = self._resumed_at
         if self._keeper.begin(parameters, resumes=at is not None):
-            if goes_on and len(self):
-                at = int(self._store.iterations[-1]) + 1, len(self._store.epoch_starts) - 1
-            if at is None and (n := len(self)):
+            if at is not None:
+                self._begin_attempt(*at)
+            elif goes_on and len(self):
+                self._go_on()
+            elif n := len(self):
                 warn(
                     f"{self.address} holds {n:,} iterations of an earlier run, without a checkpoint to go on from: "
                     'this run begins again at iteration 0. The old rows are in history.select(attempts="all"). To go '
@@ -249,7 +253,7 @@ class History(View):
                     "run.",
                     RecordingWarning,
                 )
-            self._begin_attempt(*(at or (0, 0)))
+                self._begin_attempt(0, 0)
         self._resumed_at = None
 
     def flush(self) -> None:
@@ -311,8 +315,8 @@ class History(View):
         ------
         HistoryError
             If a metric is no number, or is called as a column of another meaning is; if the optimizer is no name; if
-            the iteration does not come after those before; if a stage or a state is none, or an array has another
-            shape. Nothing is written then.
+            the iteration does not come after those before, or its epoch before theirs; if a stage or a state is none,
+            or an array has another shape. Nothing is written then.
         """
         store, keeper = self._store, self._keeper
         measured = dict(stages or {})
@@ -387,6 +391,11 @@ class History(View):
             raise HistoryError(
                 f"Iterations go up: {iteration} cannot come after {store.iterations[-1]}. To record it once more: "
                 f"history.begin_attempt({iteration}, epoch)."
+            )
+        if epoch < len(store.epoch_starts) - 1:
+            raise HistoryError(
+                f"Epochs go up: iteration {iteration} cannot be of epoch {epoch}, as those before it are of epoch "
+                f"{len(store.epoch_starts) - 1}. Give each a number of its own, counted over the whole run."
             )
         for stage, (table, own) in measured.items():
             if stage not in STAGES:
@@ -497,6 +506,12 @@ class History(View):
         else:
             self._resumed_at = iteration, epoch  # rows before it may be in the folder that is yet to be opened
             self.progress.iteration, self.progress.epoch = iteration, epoch
+
+    def _go_on(self) -> None:
+        # A new attempt all the same: of one that was killed, rows may lie there that have no metrics.
+        epoch = len(self._store.epoch_starts) - 1
+        self._begin_attempt(int(self._store.iterations[-1]) + 1, epoch + 1)
+        self.progress.epoch = epoch
 
     def _begin_attempt(self, iteration: int, epoch: int) -> None:
         with self._store.lock:

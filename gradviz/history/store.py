@@ -161,7 +161,7 @@ class Store:
         self.attempts.begin(iteration)
         del self.iterations[bisect_left(self.iterations, iteration) :]
         self.epochs = [record for record in self.epochs if record["epoch"] < epoch]
-        self.epoch_starts = [start for start in self.epoch_starts[: epoch + 1] if start < iteration]
+        self.epoch_starts = [start for start in self.epoch_starts if start < iteration]
         self.change()
 
 

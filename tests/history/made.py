@@ -66,7 +66,7 @@ def histories(draw: st.DrawFn, most: int = 6) -> History:
         history.declare([Parameter(name=name, shape=(2,), dtype="float32") for name in "vwxyz"[:n]])
         if iteration and draw(st.booleans()) and draw(st.booleans()):
             iteration = draw(st.integers(0, iteration - 1))
-            epoch = 0
+            epoch = sum(start < iteration for start in history.epoch_starts[1:])
             history.begin_attempt(iteration, epoch)
         made = {}
         for stage in (

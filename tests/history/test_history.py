@@ -415,6 +415,15 @@ def test_what_comes_from_an_iteration_on_holds_no_longer_once_it_is_recorded_aga
     assert (len(history), history.epoch_starts, len(history.epochs), len(history.events)) == (0, [], 0, 0)
 
 
+def test_an_attempt_does_not_go_back_in_epochs():
+    history = history_of(*[[(row(i), OK)] for i in range(6)])  # two an epoch
+    history.begin_attempt(3, 0)
+    with pytest.raises(HistoryError, match="iteration 3 cannot be of epoch 0, as those before it are of epoch 1"):
+        history.append(3, 0, np.array([row(1)]), np.array([OK], np.uint8), {})
+    history.append(3, 1, np.array([row(1)]), np.array([OK], np.uint8), {})
+    assert history.epoch_starts == [0, 2]
+
+
 def test_negative_iterations_count_from_the_newest_one_by_one_too():
     history = history_of(*[[(row(i), OK)] for i in range(5)])
     assert history.select(iterations=-1).norms.index.tolist() == [4]
@@ -428,6 +437,7 @@ def test_negative_iterations_count_from_the_newest_one_by_one_too():
         ({"iteration": 1}, "begin_attempt"),
         ({"iteration": 1.5}, "1.5"),
         ({"epoch": -1}, "-1"),
+        ({"epoch": 0}, "cannot be of epoch 0, as those before it are of epoch 1"),
         ({"statistics": np.zeros((3, 8))}, "3, 8"),
         ({"statistics": np.zeros((1, 5))}, "1, 5"),
         ({"states": np.array([9], np.uint8)}, "9"),
@@ -448,7 +458,7 @@ def test_negative_iterations_count_from_the_newest_one_by_one_too():
 def test_what_no_file_could_hold_is_refused_and_nothing_of_it_written(tmp_path, changed, came):
     history = History(save_to=tmp_path / "a")
     history.declare([parameter("a")])
-    whole = {"epoch": 0, "statistics": np.zeros((1, 8)), "states": np.zeros(1, np.uint8), "metrics": {"loss": 1.0}}
+    whole = {"epoch": 1, "statistics": np.zeros((1, 8)), "states": np.zeros(1, np.uint8), "metrics": {"loss": 1.0}}
     history.append(iteration=1, **whole)
     with pytest.raises(HistoryError, match=came):
         history.append(**{"iteration": 2, **whole, **changed})

@@ -136,6 +136,10 @@ class Reader:
         attempts = self._attempts if manifest.ended is None or before is not None else Attempts(begins, killed)
         holding = attempts.holds(iteration, attempt)
         epoch = columns["epoch"].values[holding]
+        if (back := np.flatnonzero(np.diff(epoch) < 0)).size:
+            why = f"iteration {iteration[holding][back[0] + 1]} is of an earlier epoch than those before it"
+            self._readable(lambda: self._refuse("metrics", why), None)
+            epoch = np.maximum.accumulate(epoch)
         with store.lock:
             store.declare(manifest.parameters)
             store.metrics.open(metrics)

@@ -405,6 +405,42 @@ def test_a_run_with_a_metric_of_that_name_opens_as_it_was_and_takes_no_optimizer
     history.end_run()
 
 
+def test_a_run_can_go_on_behind_its_last_row(tmp_path):
+    folder = tmp_path / "a"
+    earlier = record(begun(save_to=folder), range(150))  # 100 of epoch 0, 50 of epoch 1
+    earlier.end_epoch(0, 100, {"loss": 49.5}, 0)
+    earlier.end_epoch(1, 50, {"loss": 124.5}, 0)
+    earlier.end_run()
+    history = begun(save_to=folder, if_exists="resume")
+    history.begin_run(goes_on=True)
+    assert history.iterations[-1] + 1 == history.progress.iteration == 150
+    assert history.progress.epoch == 1
+    with pytest.raises(HistoryError, match="epoch 0, as those before it are of epoch 1"):
+        history.append(150, 0, *row(150), {"loss": 0.0})
+    record(history, range(150, 230))
+    history.end_run()
+    for each in (history, gv.History.open(folder)):
+        assert_holds(each, 230)
+        assert each.epoch_starts == [0, 100, 200]
+        assert each.epochs["loss"].tolist() == [49.5, 124.5]
+        assert len(each.select(attempts="all")) == 230
+        assert each.overview()[0].start.tolist() == list(range(230))
+
+
+def test_what_a_checkpoint_says_comes_before_going_on_behind_the_last_row_and_a_new_run_begins_at_0(tmp_path):
+    folder = tmp_path / "a"
+    history = begun(save_to=folder, if_exists="resume")
+    history.begin_run(goes_on=True)
+    record(history, range(10)).end_run()
+    history.begin_run(goes_on=True)  # the same run goes on
+    record(history, range(10, 12)).end_run()
+    history = begun(save_to=folder, if_exists="resume")
+    history.begin_attempt(4, 0)
+    history.begin_run(goes_on=True)
+    record(history, range(4, 6)).end_run()
+    assert_holds(gv.History.open(folder), 6)
+
+
 def test_a_run_of_another_model_is_not_taken_up(tmp_path):
     folder = tmp_path / "a"
     record(begun(4, save_to=folder), range(5), 4).end_run()

@@ -314,7 +314,23 @@ def test_what_no_run_json_says_is_refused(run, field, value):
         History.open(run)
 
 
-def test_rows_that_a_killed_attempt_wrote_without_their_metrics_never_hold(tmp_path, monkeypatch):
+def test_a_run_whose_epochs_go_back_is_refused_and_the_rest_can_be_read(run):
+    history = History(save_to=run, if_exists="overwrite")
+    history.declare([{"name": "a", "shape": (2,), "dtype": "float32"}])
+    for i, epoch in enumerate([0, 1, 1, 0, 2]):  # as was once accepted
+        history._store.epoch_starts.clear()
+        history.append(i, epoch, np.ones((1, 8)), np.zeros(1, np.uint8), {"loss": 1.0})
+    history.end_run()
+    with pytest.raises(HistoryError, match="iteration 3 is of an earlier epoch than those before it"):
+        History.open(run)
+    with pytest.warns(RecordingWarning, match="Left out"):
+        rest = History.open(run, skip_damaged=True)
+    assert rest.epoch_starts == [0, 1, 4]
+    assert rest.norms["a"].tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_rows_that_a_killed_attempt_wrote_without_their_metrics_never_hold(tmp_path, monkeypatch, goes_on):
     history = begun(tmp_path / "a")
     rows(history, 0, 10)
     history.flush()
@@ -334,11 +350,15 @@ def test_rows_that_a_killed_attempt_wrote_without_their_metrics_never_hold(tmp_p
     history._keeper._writer.folder.unlock()
     history._keeper.leave()
     again = begun(tmp_path / "a", if_exists="resume")
-    again.begin_attempt(25, 2)  # a checkpoint that is newer than the rows
-    rows(again, 25, 30)
+    if goes_on:
+        again.begin_run(goes_on=True)
+    else:
+        again.begin_attempt(25, 2)  # a checkpoint that is newer than the rows
+    begins = 10 if goes_on else 25
+    rows(again, begins, 30)
     again.end_run()
     opened = History.open(tmp_path / "a")
-    there = [*range(10), *range(25, 30)]
+    there = [*range(10), *range(begins, 30)]
     for one in (again, opened):
         for view in (one, one.select(attempts="all")):
             assert view.norms.index.get_level_values("iteration").tolist() == there
