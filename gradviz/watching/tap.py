@@ -83,15 +83,13 @@ class Tap:
 
     # Gradients ----------------------------------------------------------------------------------------------------
 
-    def backward_ended(self, reached: set[int], iteration: int, *, is_scaled: bool) -> None:
+    def backward_ended(self, reached: set[int], *, is_scaled: bool) -> None:
         """A pass has added to the gradients.
 
         Parameters
         ----------
         reached : set of int
             Ids of the parameters it did so for.
-        iteration : int
-            Which one this will be.
         is_scaled : bool
             Whether a loss scale may be in them.
         """
@@ -106,7 +104,7 @@ class Tap:
             self._forget_cleared()
         self._reached |= reached
         if self._is_due:
-            self._see_backward(iteration, is_scaled=is_scaled)
+            self._see_backward(is_scaled=is_scaled)
 
     def _begun(self) -> None:
         if not self._has_begun:
@@ -131,20 +129,24 @@ class Tap:
             ]
         return Gradients(given, unused, held.kind)
 
-    def _see_backward(self, iteration: int, *, is_scaled: bool) -> None:
+    def _see_backward(self, *, is_scaled: bool) -> None:
         assert self._draft is not None
         gradients = self._gradients()
         self._recorder.observe(self._draft, "backward", gradients, of=self.place)
         self._is_touched = False
         if "clipped" in self._recorder.stages:
             self._traces = _Traces.of(gradients, self._sample)
-        if self._recorder.wants_histograms(iteration):
+        if self._wants_histograms():
             # A scale is known when it is taken out; until then the entries are kept.
             if is_scaled:
                 copies = {name: gradient.detach().clone() for name, gradient in gradients.reached.items()}
                 self._clones = gradients._replace(given=copies)
             else:
                 self._recorder.count(self._draft, "backward", gradients)
+
+    def _wants_histograms(self) -> bool:
+        # By its own count: of two optimizers in turn, one would have all and the other none.
+        return self._recorder.wants_histograms(self._count)
 
     def _sample(self, gradients: Gradients) -> NDArray[np.int64] | None:
         return self._recorder.sample("backward", gradients, of=self.place)
@@ -169,7 +171,7 @@ class Tap:
 
     # The step -----------------------------------------------------------------------------------------------------
 
-    def begins_step(self, iteration: int, *, has_closure: bool) -> None:
+    def begins_step(self, *, has_closure: bool) -> None:
         """The optimizer is about to step; with a closure, gradients come within."""
         self.is_stepping, self.is_awaited = True, False
         self._stepped_within = current_pass()
@@ -182,7 +184,7 @@ class Tap:
                 if id(p) in self._reached and p.grad is not None
             ]
         else:
-            self.has_gradients(iteration)
+            self.has_gradients()
         if self._draft is not None:
             self._recorder.before_step(self._draft, dict(zip(self._held.names, self._held.parameters, strict=True)))
 
@@ -199,12 +201,12 @@ class Tap:
         """The optimizer evaluates the loss."""
         self._closure_calls += 1
 
-    def has_called_closure(self, iteration: int) -> None:
+    def has_called_closure(self) -> None:
         """It has: the gradients of the first time are the step's."""
         if self._closure_calls == 1:
-            self.has_gradients(iteration)
+            self.has_gradients()
 
-    def has_gradients(self, iteration: int) -> None:
+    def has_gradients(self) -> None:
         """The optimizer gets them as they are now."""
         self._begun()
         if self._draft is None:
@@ -215,14 +217,14 @@ class Tap:
         if "backward" not in self._draft.rows and not self._reached:
             # They were assigned, and no backward pass was seen: these are the gradients as they came.
             self._recorder.observe(self._draft, "backward", self._gradients(), by=left, of=self.place)
-            if self._recorder.wants_histograms(iteration):
+            if self._wants_histograms():
                 self._count_scaled(self._gradients(), left)
             return
         self._draft.divide("backward", self._scale)
         if self._clones is not None:
             self._count_scaled(self._clones, self._scale)
         if "clipped" in self._recorder.stages:
-            self._see_clipped(iteration, left)
+            self._see_clipped(left)
 
     def _count_scaled(self, gradients: Gradients, scale: float) -> None:
         assert self._draft is not None
@@ -230,7 +232,7 @@ class Tap:
             gradients = gradients._replace(given={name: g / scale for name, g in gradients.reached.items()})
         self._recorder.count(self._draft, "backward", gradients)
 
-    def _see_clipped(self, iteration: int, left: float) -> None:
+    def _see_clipped(self, left: float) -> None:
         """Read them again, if they seem to have been written into; at first, and ever more rarely, in any case."""
         assert self._draft is not None
         self._check_touched()
@@ -241,7 +243,7 @@ class Tap:
         self._recorder.observe(self._draft, "clipped", gradients, by=left, of=self.place)
         if "clipped" in self._draft.rows:
             self._always_read = self._always_read or not self._is_touched  # it left no trace
-            if self._recorder.wants_histograms(iteration):
+            if self._wants_histograms():
                 clipped = {name: g / left for name, g in gradients.reached.items()} if left != 1 else gradients.given
                 self._recorder.count(self._draft, "clipped", gradients._replace(given=clipped))
 

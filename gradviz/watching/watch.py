@@ -92,7 +92,7 @@ def watch(
         What recording may cost at most, as a share of the step without it, such as 0.05 for 5 %. Iterations are left
         out, as `every` does, to stay under it.
     histograms_every : int, optional
-        With ``record="all"``, iterations from one histogram of every gradient to the next; None for none.
+        With ``record="all"``, steps of an optimizer from one histogram of every gradient to the next; None for none.
     save_to, if_exists, flush_interval_s, memory_limit
         As `trainer` has them, but that ``if_exists="resume"`` goes on behind the last row that is there.
 
@@ -348,7 +348,7 @@ class Watch:
         reached |= self._look()
         self._in_iteration = True
         for tap in self._taps:
-            tap.backward_ended(reached, self._iteration, is_scaled=self._is_scaled)
+            tap.backward_ended(reached, is_scaled=self._is_scaled)
 
     def _look(self) -> set[int]:
         """Follow the models; the ids of parameters that were not followed before."""
@@ -368,7 +368,7 @@ class Watch:
     def _begin_step(self, tap: Tap, *, has_closure: bool) -> None:
         self._commit()
         self._look()
-        tap.begins_step(self._iteration, has_closure=has_closure)
+        tap.begins_step(has_closure=has_closure)
 
     def _counted(self, tap: Tap, closure: Callable[[], R]) -> Callable[[], R]:
         """The closure, which tells of its calls and of the gradients that they leave."""
@@ -384,7 +384,7 @@ class Watch:
 
     @_guarded
     def _has_called(self, tap: Tap) -> None:
-        tap.has_called_closure(self._iteration)
+        tap.has_called_closure()
 
     def _after_step(self, tap: Tap, optimizer: Optimizer, args: Any, keys: Any) -> None:
         if tap.is_stepping:
@@ -392,6 +392,7 @@ class Watch:
 
     @_guarded
     def _end(self, tap: Tap, *, skipped: bool = False) -> None:
+        self._commit()  # one may have stepped within the step of another
         taken = tap.ends(skipped=skipped)
         given = self._marks.take()
         self._epoch = given.pop("epoch", self._epoch)
@@ -458,11 +459,13 @@ class Watch:
                 self._leave_out(tap)
 
     def _leave_out(self, tap: Tap) -> None:
-        tap.has_gradients(self._iteration)
+        self._commit()
+        tap.has_gradients()
         self._end(tap, skipped=True)
 
     def _tapped(self, optimizer: Optimizer) -> list[Tap]:
-        return [tap for tap in self._taps if tap.optimizer is optimizer]
+        itself = _inner(optimizer)
+        return [tap for tap in self._taps if tap.optimizer is itself]
 
 
 _open: weakref.WeakSet[Watch] = weakref.WeakSet()
@@ -520,9 +523,9 @@ def _as_optimizers(optimizer: Any) -> list[Optimizer]:
 
 
 def _inner(optimizer: Optimizer) -> Optimizer:
-    """The one inside, where a library has wrapped it: that one steps."""
-    inner = getattr(optimizer, "optimizer", None)
-    return _inner(inner) if isinstance(inner, Optimizer) and inner is not optimizer else optimizer
+    """The one inside, where a library has wrapped it, whatever it calls it there: that one steps."""
+    inside = [each for each in vars(optimizer).values() if isinstance(each, Optimizer) and each is not optimizer]
+    return _inner(inside[0]) if len(inside) == 1 else optimizer
 
 
 def _check_scaler(scaler: Any) -> None:

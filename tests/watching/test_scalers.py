@@ -138,6 +138,57 @@ def test_one_scaler_of_two_optimizers_skips_one_and_not_the_other():
     assert w.history.metrics["loss_scale"].tolist() == [SCALE] * 4
 
 
+@pytest.mark.parametrize("decides", ["scaler", "loop"])
+def test_steps_that_are_left_out_one_after_the_other_have_a_row_each(decides):
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in model]
+    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+    with gv.watch(model, optimizers) as w:
+        for iteration in range(2):
+            model.zero_grad()
+            is_infinite = decides == "scaler" and iteration == 1
+            scaler.scale(model(inputs(iteration)).mean() * (math.inf if is_infinite else 1)).backward()
+            for optimizer in optimizers:
+                scaler.unscale_(optimizer)
+                if decides == "scaler":
+                    scaler.step(optimizer)
+            scaler.update()
+    of_second = decides == "loop"
+    assert w.history.metrics[["optimizer", "skipped"]].values.tolist() == [
+        ["0", of_second], ["1", of_second], ["0", True], ["1", True]
+    ]  # fmt: skip
+    assert (w.history.wide("state") == "ok").sum(axis=1).tolist() == [2] * 4
+
+
+class Around(torch.optim.Optimizer):
+    """An optimizer with another inside, under a name of its own, as libraries have them."""
+
+    def __init__(self, base):
+        super().__init__(base.param_groups, base.defaults)
+        self.base_optimizer = base
+        self.param_groups = base.param_groups
+
+    def step(self, closure=None):
+        return self.base_optimizer.step(closure)
+
+
+@pytest.mark.parametrize("unscales", [False, True])
+def test_a_scaler_may_be_given_an_optimizer_that_is_around_the_one_that_steps(unscales):
+    model = nn.Linear(3, 1)
+    optimizer = Around(torch.optim.SGD(model.parameters(), lr=0.1))
+    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+    with gv.watch(model, optimizer) as w:
+        for iteration in range(2):
+            optimizer.zero_grad()
+            scaler.scale(model(inputs(0)).mean() * (math.inf if iteration else 1)).backward()
+            if unscales:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+    assert w.history.metrics[["loss_scale", "skipped"]].values.tolist() == [[SCALE, False], [SCALE, True]]
+    assert w.history.norms["bias"][0] == 1
+
+
 def test_a_scaler_that_is_off_is_as_none():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

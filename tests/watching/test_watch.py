@@ -291,6 +291,19 @@ def test_two_models_of_one_class_have_prefixes_of_their_own_that_stay_the_same()
     assert names == [["a.weight", "a.bias", "b.weight", "b.bias"]] * 2
 
 
+def test_two_optimizers_in_turn_have_histograms_both():
+    models = {"G": nn.Linear(1, 1, bias=False), "D": nn.Linear(1, 1, bias=False)}
+    optimizers = [sgd(model) for model in models.values()]
+    with gv.watch(models, optimizers, histograms_every=2) as w:
+        for _ in range(3):
+            for model, optimizer in zip(models.values(), optimizers, strict=True):
+                model(torch.ones(1, 1)).sum().backward()
+                optimizer.step()
+    assert w.history.histograms[["iteration", "parameter"]].drop_duplicates().values.tolist() == [
+        [0, "G.weight"], [1, "D.weight"], [4, "G.weight"], [5, "D.weight"]
+    ]  # fmt: skip
+
+
 def test_two_optimizers_of_one_model_go_by_their_places():
     model = net()
     first, second = torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.Adam(model[2].parameters())
