@@ -36,6 +36,7 @@ from gradviz.watching import scalers
 from gradviz.watching.backward import BackwardEnd
 from gradviz.watching.marks import Marks
 from gradviz.watching.models import Models
+from gradviz.watching.stepping import StepHooks
 from gradviz.watching.tap import Taken, Tap
 
 P = ParamSpec("P")
@@ -156,6 +157,8 @@ def _guarded(work: Callable[P, R]) -> Callable[P, R | None]:
         self: Watch = args[0]  # type: ignore[assignment]
         with self._lock, self._pace:
             try:
+                if not self._is_open:  # closed within a pass or a step, or by another thread
+                    return None
                 return work(*args, **keys)
             except RecordingWarning:  # of a user who wants errors for warnings
                 raise
@@ -204,12 +207,10 @@ class Watch:
         self._backward_end = BackwardEnd(self._backward_ended)
         self._backward_end.follow(followed.trainable)
         self._hooks = [
-            hook
-            for tap in self._taps
-            for hook in (
-                tap.optimizer.register_step_pre_hook(functools.partial(self._before_step, tap)),
-                tap.optimizer.register_step_post_hook(functools.partial(self._after_step, tap)),
+            StepHooks(
+                tap.optimizer, functools.partial(self._before_step, tap), functools.partial(self._after_step, tap)
             )
+            for tap in self._taps
         ]
         scalers.listen(self, scaler)
         _open.add(self)
@@ -314,15 +315,16 @@ class Watch:
         self._close(error)
 
     def _close(self, error: BaseException | None = None) -> None:
-        if not self._is_open:
-            return
-        self._is_open = False
-        _open.discard(self)
-        scalers.ignore(self)
-        for hook in self._hooks:
-            hook.remove()
-        self._backward_end.close()
-        self._commit()
+        with self._lock:
+            if not self._is_open:
+                return
+            self._is_open = False
+            _open.discard(self)
+            scalers.ignore(self)
+            for hooks in self._hooks:
+                hooks.close()
+            self._backward_end.close()
+            self._commit()
         progress = self._history.progress
         progress.status = "completed"
         if error is not None:
@@ -344,6 +346,8 @@ class Watch:
     @_guarded
     def _backward_ended(self, reached: set[int]) -> None:
         self._commit()
+        for hooks in self._hooks:
+            hooks.come_last()
         # Of what is new to us, as what was unfrozen for this pass, there was no hook to say whether it was reached.
         reached |= self._look()
         self._in_iteration = True
