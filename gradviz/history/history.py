@@ -356,17 +356,21 @@ class History(View):
         self.notify()
 
     def check_metrics(self, metrics: Mapping[str, Any]) -> dict[str, float]:
-        """Metrics as a row would have them.
+        """Metrics as `append` would write them, before a row is due.
 
         Parameters
         ----------
         metrics : mapping of str to number
-            Tensors and numpy's numbers of one entry are taken as what they say.
+            Tensors and numpy's numbers of one entry are taken as what they say, and True as 1.
+
+        Returns
+        -------
+        dict of str to float
 
         Raises
         ------
         HistoryError
-            If one is no number, or is called as a column of another meaning is.
+            If one is no number, or is called as a column of another meaning is: the same that `append` raises.
 
         Examples
         --------

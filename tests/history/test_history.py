@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import weakref
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from gradviz.errors import HistoryError, UnknownKeywordError
 from gradviz.history import overview
@@ -466,6 +468,56 @@ def test_what_no_file_could_hold_is_refused_and_nothing_of_it_written(tmp_path, 
     history.end_run()
     for one in (history, History.open(tmp_path / "a")):
         assert one.norms.index.tolist() == one.metrics.index.tolist() == [1, 3]
+
+
+def test_metrics_are_checked_as_a_row_would_be():
+    history = History()
+    given = {
+        "tensor": torch.tensor(0.5),
+        "with a graph": torch.tensor(0.25, requires_grad=True),
+        "half": torch.tensor(0.1, dtype=torch.bfloat16),
+        "numpy": np.float32(0.1),
+        "array": np.array(2),
+        "one entry": torch.tensor([[0.75]]),
+        "count": 3,
+        "flag": True,
+        "nan": NAN,
+        "fraction": Fraction(1, 4),
+        "numpy flag": np.bool_(False),
+    }
+    checked = history.check_metrics(given)
+    assert all(type(value) is float for value in checked.values())
+    history.append(0, 0, None, None, given)
+    written = history.metrics.loc[0, list(given)]
+    assert {name: repr(value) for name, value in checked.items()} == {k: repr(float(v)) for k, v in written.items()}
+    assert (checked["tensor"], checked["one entry"], checked["numpy"]) == (0.5, 0.75, float(np.float32(0.1)))
+    assert history.check_metrics({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "came"),
+    [
+        ({"loss": "0.5"}, "got a str"),
+        ({"loss": torch.zeros(2)}, "The metric 'loss' is one number"),
+        ({"loss": np.zeros(2)}, "The metric 'loss' is one number"),
+        ({"loss": None}, "The metric 'loss' is one number"),
+        ({"loss": 1j}, "The metric 'loss' is one number"),
+        ({"loss": 10**400}, "an int"),
+        *[
+            ({name: 1.0}, "a column of that name")
+            for name in ("iteration", "attempt", "epoch", "loss_scale", "skipped")
+        ],
+        *[({name: 1.0}, "a column of that name") for name in ("optimizer", "thinned")],
+        ({5: 1.0}, "is a text; got 5"),
+    ],
+)
+def test_what_no_row_could_have_is_refused_before_it_is_due(metrics, came):
+    history = History()
+    for write in (history.check_metrics, lambda metrics: history.append(0, 0, None, None, metrics)):
+        with pytest.raises(HistoryError, match=came):
+            write(metrics)
+    assert len(history) == 0
+    assert history.metrics.columns.tolist() == ["epoch", "loss", "loss_scale", "skipped"]
 
 
 @pytest.mark.parametrize("changed", [{"norm": [1.0]}, {"norm": 3.0}, {"name": [5, 6]}, {"call": [None, 1]}])
