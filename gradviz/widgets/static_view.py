@@ -79,7 +79,8 @@ def static_bundle(history: History, code: str) -> dict[str, str]:
     alt = escape(summary(history))
     table = scale_of(history.quantity).table
     for grain in (1, 2, 4, 8, 16):  # only noise needs a second try
-        index = draw(columns, history.described, history.epoch_starts, grain, history.quantity)
+        of_run = history.described, history.epoch_starts
+        index = draw(columns, *of_run, grain, history.quantity, history.progress.loss)
         html = _html(above, below, alt, png(index, LIGHT, table), png(index, DARK, table, cut_colours=True))
         if len(html) + len(plain) <= LIMIT_BYTES:
             break

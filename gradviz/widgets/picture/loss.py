@@ -48,9 +48,11 @@ class Loss:
     pixels : Pixels
     cells : Columns
         What the pixels show; the loss is the last row.
+    newest : float
+        The newest batch's own; NaN if nobody has said so. A last column of several iterations does not know.
     """
 
-    def __init__(self, pixels: Pixels, cells: Columns) -> None:
+    def __init__(self, pixels: Pixels, cells: Columns, newest: float = math.nan) -> None:
         high, low = np.full((2, len(pixels.first)), np.nan, np.float32)
         flags = np.zeros(len(high), np.uint8)
         shown = pixels.shown
@@ -59,7 +61,7 @@ class Loss:
         self.looks: NDArray[np.uint8] = np.where(flags & NONFINITE > 0, bad, np.uint8(Look.VALUE))
         self.pieces = _pieces(pixels, high, low, flags & NONFINITE > 0)
         self.range = (float(np.nanmin(low)), float(np.nanmax(high))) if self.pieces else None
-        self.last = _last(cells)
+        self.last = _last(cells) if math.isnan(newest) else newest
 
     @property
     def log(self) -> bool:

@@ -41,6 +41,7 @@ def draw(
     epoch_starts: Sequence[int],
     grain: int = 1,
     quantity: Quantity = NORM,
+    newest_loss: float = math.nan,
 ) -> Indices:
     """The picture of a run that is over, as places in a palette: see `inks`.
 
@@ -55,6 +56,8 @@ def draw(
         So many pixels side by side show the same: a picture of noise is a large file otherwise.
     quantity : Quantity
         What the numbers are. A ratio has no lane for the loss, and neither has a run without one.
+    newest_loss : float
+        The newest batch's own, beside the lane; NaN if nobody has said so.
 
     Returns
     -------
@@ -84,7 +87,7 @@ def draw(
 
     sheet = Sheet(WIDTH, axis + AXIS + MARGIN + legend.height + MARGIN)
     if shows_loss:
-        losses = Loss(pixels, cells)
+        losses = Loss(pixels, cells, newest_loss)
         losses.label(sheet, left - GAP, MARGIN)
         losses.draw(sheet, left, MARGIN, width)
     _draw_names(sheet, layout, heat, names)

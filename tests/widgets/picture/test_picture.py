@@ -127,6 +127,8 @@ def test_where_no_loss_was_taken_the_line_goes_on_and_the_last_is_that_before():
     losses = Loss(pixels, pixels.merge(few))
     assert [[(point.x, point.high) for point in piece] for piece in losses.pieces] == [[(5, 4.0), (35, 2.0), (65, 3.0)]]
     assert losses.last == 3.0
+    assert Loss(pixels, pixels.merge(few), 2.5).last == 2.5  # which a column of several iterations does not know
+    assert Loss(pixels, pixels.merge(few), np.inf).last == np.inf
     assert (losses.looks == Look.VALUE).all()
 
 
