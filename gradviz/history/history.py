@@ -214,6 +214,30 @@ class History(View):
         """Where the run is saved; None if it is not."""
         return self._keeper.address
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """At which points numbers were taken, as far as there are any."""
+        return tuple(self._store.stages)
+
+    def asked(self, measure: str, stage: str, start: int, stop: int, most: int) -> Columns:
+        """The iterations [start, stop) as at most so many columns of a picture, the loss as the last row.
+
+        Parameters
+        ----------
+        measure : "norm", "rms", "max_abs", "mean", "zero_fraction" or "update_ratio"
+        stage : "backward", "clipped", "update" or "weight"
+        start, stop : int
+        most : int
+
+        Raises
+        ------
+        HistoryError
+            If there is no such measure or stage.
+        """
+        from gradviz.history.asked import asked
+
+        return asked(self._store, measure, stage, start, stop, most)
+
     # Written by recorders --------------------------------------------------------------------------------------
 
     def begin_run(self, parameters: Sequence[Parameter] | None = None, *, goes_on: bool = False) -> None:

@@ -16,6 +16,7 @@ from gradviz.history.history import History
 from gradviz.history.schema import Parameter
 from gradviz.history.selection import Selection, selection
 from gradviz.history.view import View
+from gradviz.widgets.answers import answer, choices
 from gradviz.widgets.colours import scale_of
 from gradviz.widgets.publish import Publisher
 
@@ -55,6 +56,7 @@ class Heatmap(anywidget.AnyWidget):
     _parameters: traitlets.List[Any] = traitlets.List().tag(sync=True)
     _colours = traitlets.Bytes().tag(sync=True)
     _quantity: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+    _choices: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
     selection = traitlets.Instance(Selection, allow_none=True).tag(
         sync=True, echo_update=False, to_json=_brushed, from_json=_selection
     )
@@ -62,7 +64,9 @@ class Heatmap(anywidget.AnyWidget):
 
     def __init__(self, history: History) -> None:
         self.history = history
-        super().__init__(_colours=scale_of(history.quantity).table, _quantity=asdict(history.quantity))
+        super().__init__(
+            _colours=scale_of(history.quantity).table, _quantity=asdict(history.quantity), _choices=choices(history)
+        )
         self._asked_for = False
         self._over = False
         self._views = 0
@@ -83,6 +87,16 @@ class Heatmap(anywidget.AnyWidget):
         elif isinstance(content, dict) and content.get("kind") == "bye":
             self._views = max(self._views - 1, 0)
             self._rest()
+        elif isinstance(content, dict) and content.get("kind") == "ask":
+            self._answer(content)
+
+    def _answer(self, question: dict[str, Any]) -> None:
+        about = {"kind": "answer", "id": question.get("id")}
+        try:
+            told, buffers = answer(self.history, question)
+        except Exception as error:  # shown where it was asked
+            told, buffers = {"error": f"{type(error).__name__}: {error}"}, []
+        self.send(about | told, buffers)
 
     def __repr__(self) -> str:
         return f"Heatmap of {self.history}"

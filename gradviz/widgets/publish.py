@@ -33,7 +33,6 @@ MAX_INTERVAL_S = 2.0
 
 LIVE_BYTES = 40_000
 """Columns in one live message: 400 kB a second at most, however many parameters and iterations there are."""
-
 WHOLE_BYTES = 4_000_000
 """Columns in a message that carries the whole picture."""
 
@@ -132,7 +131,7 @@ class Publisher:
             np.array(starts, "<u4").tobytes(),
         ]
         told = {"kind": "columns", "seq": self._seq, "fresh": fresh, "level": columns.level}
-        self._send({**told, "run": self._run(metrics)}, buffers)
+        self._send({**told, "stages": list(self._history.stages), "run": self._run(metrics)}, buffers)
         now = time.perf_counter()
         # Of the last two the cheaper one: the first message, and one that was held up, say nothing of the next.
         pause_s = min(SEND_SHARE * min(now - began, self._cost_s), MAX_INTERVAL_S)

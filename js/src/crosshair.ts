@@ -13,13 +13,14 @@ import type { Pixels } from "./pixels";
 import { wordOf } from "./looks";
 import type { Layout, Row } from "./rows";
 import { PITCH, rowAt } from "./rows";
-import type { Store } from "./store";
+import type { Quantity, Store } from "./store";
 import { Tooltip } from "./tooltip";
 import type { Columns } from "./wire";
 
 /** What the crosshair needs to know of the picture as it was last painted. */
 export interface Scene {
   store: Store;
+  quantity: Quantity;
   layout: Layout;
   columns: Columns;
   laneOf(row: Row): Lane;
@@ -203,11 +204,11 @@ export class Crosshair {
     if (this.#at?.by === "keys") this.#say(description);
   }
 
-  #describe({ store, columns, laneOf: lane }: Scene, row: Row, first: number, last: number, when: When): Description {
+  #describe({ store, quantity, columns, laneOf: lane }: Scene, row: Row, first: number, last: number, when: When): Description {
     const cell = mergeCell(lane(row), first, last);
-    if (!row.folded) return describeParameter(store.parameters[row.members[0]!]!, cell, when, store.quantity);
+    if (!row.folded) return describeParameter(store.parameters[row.members[0]!]!, cell, when, quantity);
     const inside = row.members.map((place) => ({ name: store.parameters[place]!.name, cell: mergeCell(laneOf(columns, place), first, last) }));
-    return describeFold(row.name, inside, cell, when, store.quantity);
+    return describeFold(row.name, inside, cell, when, quantity);
   }
 
   /** Only what keys look at is spoken, once they rest: a moving mouse would never stop talking. */

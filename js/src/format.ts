@@ -51,6 +51,7 @@ const SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
 /** An end of the colour bar: "10⁻⁸", or "1/16" and "16" for powers of two, which are of a ratio. */
 export function power(base: number, exponent: number): string {
+  if (base === 1 || exponent % 1) return glance(base === 1 ? exponent : base ** exponent);
   if (base === 2) return exponent < 0 ? `1/${2 ** -exponent}` : count(2 ** exponent);
   const digits = [...String(Math.abs(exponent))].map((d) => SUPERSCRIPT[Number(d)]).join("");
   return `10${exponent < 0 ? "⁻" : ""}${digits}`;

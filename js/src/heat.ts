@@ -77,7 +77,8 @@ export class HeatPainter {
     const image = new ImageData(width, Math.max(1, lanes.length));
     const out = new Uint32Array(image.data.buffer);
     const { first, last } = pixels;
-    const sees = scale.sees;
+    // Where signs or zeros are ordinary numbers, they have colours.
+    const isPlain = scale.base === 1 || scale.signed;
     lanes.forEach(({ max, min, flags, offset, stride }, row) => {
       const looks = this.#looks[row]!;
       for (let pixel = from; pixel < to; pixel++) {
@@ -94,14 +95,12 @@ export class HeatPainter {
           const h = max[i]!;
           // A comparison with NaN is false: a finite one replaces it, and stays.
           if (!(high >= h) && h === h) high = h;
-          if (sees !== "max") {
-            const l = min[i]!;
-            if (!(low <= l) && l === l) low = l;
-          }
+          const l = min[i]!;
+          if (!(low <= l) && l === l) low = l;
           union |= flags[i]!;
         }
         const value = scale.shown(high, low);
-        const look = lookOf(value, union);
+        const look = lookOf(isPlain && value === value ? 1 : value, union);
         looks[pixel] = look;
         if (look !== Look.value && look !== Look.value_not_optimized) continue;
         if (domain) out[row * width + pixel - from] = table[colourIndex(value, domain)]!;

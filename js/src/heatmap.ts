@@ -4,7 +4,7 @@ import type { InitializeProps, RenderProps } from "@anywidget/types";
 import { Store } from "./store";
 import type { Model, Traits } from "./store";
 import { View } from "./view";
-import type { Buffer, ColumnsMessage } from "./wire";
+import type { AnswerMessage, Buffer, ColumnsMessage } from "./wire";
 
 /** Hosts older than anywidget 0.11 give no signal and expect a function that cleans up. */
 function lifetime(signal: AbortSignal | undefined): { signal: AbortSignal; end: () => void } {
@@ -20,7 +20,7 @@ export default () => {
 
   function listen(model: Model, signal: AbortSignal): Store {
     const made = new Store(model);
-    const onMessage = (message: ColumnsMessage, buffers: Buffer[]): void => {
+    const onMessage = (message: ColumnsMessage | AnswerMessage, buffers: Buffer[]): void => {
       try {
         made.receive(message, buffers);
       } catch (error) {

@@ -1,5 +1,6 @@
 // The foot: colour bar, the marks in words, and how many iterations a column stands for.
 import type { Domain } from "./colour";
+import { endOf } from "./colour";
 import { element, setText } from "./element";
 import * as format from "./format";
 import { placeChips } from "./chips";
@@ -12,8 +13,11 @@ const BAR = { width: 110, height: 9 };
 const KEY = { width: 20, height: 12 };
 
 export class Legend {
-  readonly #low = element("span", "gv-end");
-  readonly #high = element("span", "gv-end");
+  readonly #low: HTMLInputElement;
+  readonly #high: HTMLInputElement;
+  readonly #auto = element("button", "gv-button gv-auto", { type: "button", title: "choose the colours' range again" }, "auto");
+  readonly #label = element("span", "");
+  #domain: Domain | null = null;
   readonly #bar = element("canvas", "gv-bar-colours", { "aria-hidden": "true" });
   readonly #keys = LEGEND.map((entry) => {
     const swatch = element("canvas", "gv-swatch", { "aria-hidden": "true" });
@@ -22,12 +26,27 @@ export class Legend {
   readonly #note = element("span", "gv-note");
   readonly element: HTMLElement;
 
-  constructor({ label, where }: Quantity) {
+  /** `onRange`: colours from one number to another; null: as the values ask for. */
+  constructor({ where }: Quantity, onRange: (low: number, high: number) => void, onAuto: () => void) {
+    const end = (isHigh: boolean): HTMLInputElement => {
+      const input = element("input", "gv-end", { "aria-label": `${isHigh ? "highest" : "lowest"} colour`, title: "set the colours' range", spellcheck: "false" });
+      const number = (high: boolean): number => (high === isHigh ? Number(input.value) : endOf(this.#domain!, high));
+      input.addEventListener("focus", () => {
+        if (this.#domain) input.value = String(Number(endOf(this.#domain, isHigh).toPrecision(3)));
+        input.select();
+      });
+      input.addEventListener("change", () => this.#domain && input.value.trim() && onRange(number(false), number(true)));
+      input.addEventListener("blur", () => this.#sayEnds());
+      input.addEventListener("keydown", ({ key }) => key === "Enter" && input.blur());
+      return input;
+    };
+    [this.#low, this.#high] = [end(false), end(true)];
+    this.#auto.addEventListener("click", onAuto);
     this.element = element(
       "div",
       "gv-foot",
       {},
-      element("span", "gv-bar", {}, element("span", "", {}, label), element("span", "gv-bar", {}, this.#low, this.#bar, this.#high)),
+      element("span", "gv-bar", {}, this.#label, element("span", "gv-bar", {}, this.#low, this.#bar, this.#high, this.#auto)),
       ...(where ? [element("span", "gv-where", {}, `${where.trim()}:`)] : []),
       ...this.#keys.map((key) => key.element),
       this.#note,
@@ -56,9 +75,20 @@ export class Legend {
     }
   }
 
-  update(domain: Domain | null, seen: Uint8Array, note: string): void {
-    setText(this.#low, domain ? format.power(domain.base, domain.lo) : "low");
-    setText(this.#high, domain ? format.power(domain.base, domain.hi) : "high");
+  #sayEnds(): void {
+    const domain = this.#domain;
+    if (document.activeElement !== this.#low) {
+      const low = domain && (domain.signed ? `−${format.power(domain.base, domain.hi)}` : format.power(domain.base, domain.lo));
+      this.#low.value = low ?? "low";
+    }
+    if (document.activeElement !== this.#high) this.#high.value = domain ? format.power(domain.base, domain.hi) : "high";
+  }
+
+  update(label: string, domain: Domain | null, byHand: boolean, seen: Uint8Array, note: string): void {
+    this.#domain = domain;
+    setText(this.#label, label);
+    this.#sayEnds();
+    this.#auto.hidden = !byHand;
     let flags = 0;
     let bothInfs = false;
     for (const row of seen) {

@@ -35,10 +35,10 @@ export class Overview implements Columns {
     if (columns.count === 0) return this.count;
     // Parameters may be added during a run.
     const grows = columns.rows > this.rows;
-    if (grows) this.growRows(columns.rows);
+    if (grows) this.#growRows(columns.rows);
     else if (columns.rows < this.rows) columns = withRows(columns, this.rows);
     const { count, rows } = this;
-    this.reserve(count + columns.count);
+    this.#reserve(count + columns.count);
     this.start.set(columns.start, count);
     this.stop.set(columns.stop, count);
     this.max.set(columns.max, count * rows);
@@ -46,27 +46,27 @@ export class Overview implements Columns {
     this.flags.set(columns.flags, count * rows);
     this.count += columns.count;
     const last = Math.max(0, count - 1);
-    let from = count > 0 && this.isOne(last, count) ? last : count;
-    this.merge(from);
+    let from = count > 0 && this.#isOne(last, count) ? last : count;
+    this.#merge(from);
     while (this.count > this.capacity) {
       this.level += 1;
-      this.merge(0);
+      this.#merge(0);
       from = 0;
     }
     return grows ? 0 : from;
   }
 
   /** Whether column b goes on with the column a before it. */
-  private isOne(a: number, b: number): boolean {
+  #isOne(a: number, b: number): boolean {
     return this.start[a]! >>> this.level === this.start[b]! >>> this.level || hasLossAlone(this, b);
   }
 
   /** Merge what shares a block, from column `first` on. */
-  private merge(first: number): void {
+  #merge(first: number): void {
     const { rows, start, stop, max, min, flags } = this;
     let to = first;
     for (let from = first + 1; from < this.count; from++) {
-      if (!this.isOne(to, from)) {
+      if (!this.#isOne(to, from)) {
         to += 1;
         if (to === from) continue;
         start[to] = start[from]!;
@@ -85,7 +85,7 @@ export class Overview implements Columns {
     this.count = Math.min(this.count, to + 1);
   }
 
-  private growRows(rows: number): void {
+  #growRows(rows: number): void {
     const wide = withRows(this, rows);
     this.rows = rows;
     this.start = wide.start;
@@ -95,7 +95,7 @@ export class Overview implements Columns {
     this.flags = wide.flags;
   }
 
-  private reserve(count: number): void {
+  #reserve(count: number): void {
     if (count <= this.start.length) return;
     const size = Math.max(count, Math.min(2 * this.start.length, this.capacity + 64), 64);
     const grow = <T extends Uint32Array | Float32Array | Uint8Array>(to: T, from: T): T => {

@@ -6,12 +6,13 @@ import type { AnyModel } from "@anywidget/types";
 import { bisectRight } from "d3-array";
 import type { Selection } from "./brush";
 import type { Domain, Scale } from "./colour";
-import { domainOf, NORMS, pixelTable, RATIOS } from "./colour";
+import { domainOf, pixelTable, SCALES } from "./colour";
 import type { Extent } from "./extent";
 import { Overview } from "./overview";
 import { Recent } from "./recent";
-import type { Buffer, Columns, ColumnsMessage, Run } from "./wire";
-import { Flag, decodeColumns, decodeEpochs, decodeMetrics } from "./wire";
+import { Survey } from "./survey";
+import type { AnswerMessage, Buffer, Columns, ColumnsMessage, Run } from "./wire";
+import { bytesOf, decodeColumns, decodeEpochs, decodeMetrics, Flag } from "./wire";
 
 export interface Parameter {
   name: string;
@@ -30,18 +31,27 @@ export interface Quantity {
   where: string;
 }
 
+/** What can be chosen: its name, the word on its button, its tooltip, and the stages that it needs. */
+export type Offer = readonly [string, string, string, readonly string[]];
+
+export interface Offers {
+  statistics: readonly Offer[];
+  stages: readonly Offer[];
+}
+
 /** The synced traits. Type, not interface: an AFM model wants an index signature. */
 export type Traits = {
   _parameters: Parameter[];
   _colours: DataView | null;
   _quantity: Quantity;
+  _choices: Offers;
   selection: Selection | null;
 };
 
 export type Model = AnyModel<Traits>;
 
 /** What changed. Columns come with the index of the first one that is new. */
-export type Change = { kind: "columns"; from: number } | { kind: "parameters" } | { kind: "colours" } | { kind: "selection" } | { kind: "notice" };
+export type Change = { kind: "columns"; from: number } | { kind: "parameters" } | { kind: "colours" } | { kind: "selection" } | { kind: "answer"; message: AnswerMessage; buffers: readonly Buffer[] } | { kind: "notice" };
 
 /** First wait before asking again; doubled each time, since every question may be answered with the whole picture. */
 const ASK_AGAIN_MS = 5000;
@@ -64,18 +74,13 @@ export class Store {
   table = pixelTable(new Uint8Array(0));
   overview = new Overview();
   readonly #recent = new Recent();
-  domain: Domain | null = null;
-  #smallest = Infinity;
-  #largest = 0;
-  /** OR of every flag seen so far, by parameter. */
-  seen: Uint8Array = new Uint8Array(0);
+  survey = new Survey();
   run: Run = WAITING;
+  stages: readonly string[] = [];
   metrics: Float64Array = new Float64Array(0);
   epochs: number[] = [];
   /** The batch loss of the newest iteration; null before the first, and where none was taken. */
   loss: number | null = null;
-  /** Whether any iteration has one. */
-  hasLoss = false;
   /** The last message before a gap, or the newest. */
   seq = 0;
   newest = 0;
@@ -89,7 +94,7 @@ export class Store {
 
   constructor(private readonly model: Model) {
     this.quantity = model.get("_quantity");
-    this.scale = this.quantity.runs ? RATIOS : NORMS;
+    this.scale = SCALES[this.quantity.runs ? "ratios" : "norms"]!;
     this.readParameters();
     this.readColours();
   }
@@ -117,9 +122,12 @@ export class Store {
 
   readColours(): void {
     const bytes = this.model.get("_colours");
-    const rgb = bytes ? new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength) : new Uint8Array(0);
-    this.table = pixelTable(rgb);
+    this.table = pixelTable(bytes ? bytesOf(bytes) : new Uint8Array(0));
     this.#notify({ kind: "colours" });
+  }
+
+  get offers(): Offers {
+    return this.model.get("_choices") ?? { statistics: [], stages: [] };
   }
 
   get selection(): Selection | null {
@@ -143,7 +151,13 @@ export class Store {
     this.#notify({ kind: "notice" });
   }
 
-  receive(message: ColumnsMessage, buffers: readonly Buffer[]): void {
+  /** Put a question to Python, which answers when the kernel is free. */
+  ask(question: { id: string; statistic: string; stage: string; start: number; stop: number }): void {
+    this.model.send({ kind: "ask", ...question });
+  }
+
+  receive(message: ColumnsMessage | AnswerMessage, buffers: readonly Buffer[]): void {
+    if (message?.kind === "answer") this.#notify({ kind: "answer", message, buffers });
     if (message?.kind !== "columns") return;
     if (buffers.length !== 3) throw new Error(`a message brought ${buffers.length} buffers instead of 3`);
     const [columns, metrics, epochs] = buffers as [Buffer, Buffer, Buffer];
@@ -158,6 +172,7 @@ export class Store {
     this.newest = message.seq;
     if (!this.catchingUp) this.seq = message.seq;
     this.run = message.run;
+    this.stages = message.stages ?? [];
     // The means by name, and behind them the newest batch's own loss.
     this.metrics = values;
     for (const start of starts) this.epochs.push(start);
@@ -165,6 +180,19 @@ export class Store {
     this.loss = message.run.iteration ? this.#taken(values[message.run.metric_names.length]) : null;
     this.error = null;
     this.#notify({ kind: "columns", from: message.fresh ? 0 : from });
+  }
+
+  get domain(): Domain | null {
+    return domainOf(this.survey.smallest, this.survey.largest, this.scale);
+  }
+
+  /** Whether any iteration has a loss. */
+  get hasLoss(): boolean {
+    return this.survey.hasLoss;
+  }
+
+  get seen(): Uint8Array {
+    return this.survey.seen;
   }
 
   /** The finest columns that show these iterations, and at what level they were merged. */
@@ -195,13 +223,9 @@ export class Store {
     this.overview = new Overview();
     this.overview.level = level;
     this.#recent.clear();
-    this.domain = null;
-    this.#smallest = Infinity;
-    this.#largest = 0;
-    this.seen = new Uint8Array(0);
+    this.survey = new Survey();
     this.epochs = [];
     this.loss = null;
-    this.hasLoss = false;
     this.catchingUp = false;
     this.#askAfter = ASK_AGAIN_MS;
   }
@@ -222,34 +246,8 @@ export class Store {
   #append(columns: Columns): number {
     const from = this.overview.append(columns);
     this.#recent.add(columns);
-    if (columns.count) this.#survey(columns);
+    this.survey.add(columns);
     return from;
-  }
-
-  #survey({ rows, count, max, min, flags }: Columns): void {
-    if (rows - 1 > this.seen.length) {
-      // Parameters that come later were not recorded before.
-      const seen = new Uint8Array(rows - 1).fill(this.seen.length ? Flag.not_recorded : 0);
-      seen.set(this.seen);
-      this.seen = seen;
-    }
-    let [smallest, largest] = [this.#smallest, this.#largest];
-    for (let c = 0, i = 0; c < count; c++) {
-      for (let r = 0; r < rows; r++, i++) {
-        if (r === rows - 1) {
-          this.hasLoss ||= flags[i] !== Flag.not_recorded || max[i] === max[i];
-          continue; // it has its own lane
-        }
-        this.seen[r]! |= flags[i]!;
-        // Comparisons with NaN are false; zero has no logarithm.
-        if (max[i]! > largest) largest = max[i]!;
-        if (min[i]! > 0 && min[i]! < smallest) smallest = min[i]!;
-        if (max[i]! > 0 && max[i]! < smallest) smallest = max[i]!;
-      }
-    }
-    this.#smallest = smallest;
-    this.#largest = largest;
-    this.domain = domainOf(smallest, largest, this.scale);
   }
 
   #notify(change: Change): void {

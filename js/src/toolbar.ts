@@ -3,11 +3,11 @@ import type { Selection } from "./brush";
 import { element, setText } from "./element";
 import { NARROWEST } from "./extent";
 import * as format from "./format";
-import type { ICONS } from "./icons";
-import { icon } from "./icons";
 import type { Lens } from "./lens";
 import type { Modules } from "./modules";
 import type { Order } from "./order";
+import type { Choice, Source } from "./source";
+import type { Offer, Offers } from "./store";
 
 /** A press of a button zooms so much. */
 const STEP = 2;
@@ -22,6 +22,7 @@ export interface Commands {
   zoom(factor: number): void;
   showAll(): void;
   showTail(): void;
+  choose(choice: Partial<Choice>): void;
   /** Show what is selected as large as can be, or select nothing. */
   zoomToSelection(): void;
   deselect(): void;
@@ -35,6 +36,7 @@ const ORDERS: Record<Order, string> = {
 
 export class Toolbar {
   readonly element: HTMLElement;
+  readonly #choices: readonly ReturnType<typeof choices>[];
   readonly #fold: HTMLButtonElement;
   readonly #unfold: HTMLButtonElement;
   readonly #in: HTMLButtonElement;
@@ -42,10 +44,11 @@ export class Toolbar {
   readonly #whole: HTMLButtonElement;
   readonly #tail: HTMLButtonElement;
   readonly #selected = element("span", "gv-selected-words");
-  readonly #selection: HTMLElement;
+  /** Stands below the picture: nothing moves while it comes. */
+  readonly selection: HTMLElement;
   readonly #orders: readonly (readonly [Order, HTMLButtonElement])[];
 
-  constructor(commands: Commands) {
+  constructor(commands: Commands, offers: Offers) {
     this.#fold = button("fold", "fold modules", () => commands.deeper(-1));
     this.#unfold = button("unfold", "open modules", () => commands.deeper(1));
     this.#in = button("in", "zoom in (+, or Ctrl and wheel)", () => commands.zoom(1 / STEP));
@@ -55,7 +58,8 @@ export class Toolbar {
     this.#orders = (Object.keys(ORDERS) as Order[]).map((order) => [order, button(order, `rows: ${ORDERS[order]}`, () => commands.sort(order))]);
     const filter = element("input", "gv-filter", { type: "search", placeholder: "filter parameters", "aria-label": "filter parameters by words in their names", spellcheck: "false" });
     filter.addEventListener("input", () => commands.filter(filter.value));
-    this.#selection = group(
+    this.#choices = [choices("statistic", offers.statistics, commands), choices("stage", offers.stages, commands)];
+    this.selection = group(
       "selection",
       this.#selected,
       button("in", "zoom to the selection", () => commands.zoomToSelection()),
@@ -65,11 +69,11 @@ export class Toolbar {
       "div",
       "gv-tools",
       { role: "toolbar", "aria-label": "heatmap" },
+      ...this.#choices.map((choice) => choice.group),
       filter,
       group("order of rows", ...this.#orders.map(([, each]) => each)),
       group("modules", this.#fold, this.#unfold),
       group("iterations", this.#out, this.#in, this.#whole, this.#tail),
-      this.#selection,
     );
   }
 
@@ -79,8 +83,19 @@ export class Toolbar {
     for (const [order, each] of this.#orders) press(each, order === current);
   }
 
+  /** `stages`: those of which there are rows. */
+  updateChoice({ choice }: Source, stages: readonly string[]): void {
+    for (const { key, buttons, group: box } of this.#choices) {
+      const shown = buttons.filter(({ each, name, needs }) => {
+        press(each, name === choice[key]);
+        return !(each.hidden = !needs.every((stage) => stages.includes(stage)));
+      });
+      box.hidden = shown.length < 2;
+    }
+  }
+
   updateSelection(selection: Selection | null): void {
-    this.#selection.hidden = !selection;
+    this.selection.hidden = !selection;
     if (!selection) return;
     const { parameters, iterations } = selection;
     setText(this.#selected, `${format.many(parameters.length, "parameter")}, ${format.iterations(...iterations)}`);
@@ -94,11 +109,21 @@ export class Toolbar {
   }
 }
 
-function button(name: keyof typeof ICONS, label: string, act: () => void): HTMLButtonElement {
-  const made = element("button", "gv-button", { type: "button", title: label, "aria-label": label });
-  made.append(icon(name));
+/** Its picture: heatmap.css. */
+function button(icon: string, label: string, act: () => void): HTMLButtonElement {
+  const attributes = { type: "button", title: label, "aria-label": label, "data-icon": icon };
+  const made = element("button", "gv-button", attributes, element("i", "gv-icon"));
   made.addEventListener("click", act);
   return made;
+}
+
+function choices(key: keyof Choice, offers: readonly Offer[], commands: Commands) {
+  const buttons = offers.map(([name, word, title, needs]) => {
+    const each = element("button", "gv-button", { type: "button", title }, word);
+    each.addEventListener("click", () => commands.choose({ [key]: name }));
+    return { name, needs, each };
+  });
+  return { key, buttons, group: group(key, ...buttons.map(({ each }) => each)) };
 }
 
 /** Not `disabled`, which would take the focus away from under a finger that pressed it. */

@@ -3,6 +3,8 @@ import { Announcer } from "./announcer";
 import { Axis } from "./axis";
 import { between, SelectionBoxes } from "./brush";
 import type { Corner } from "./brush";
+import { domainBetween } from "./colour";
+import type { Domain } from "./colour";
 import { Crosshair } from "./crosshair";
 import type { Places, Shown } from "./crosshair";
 import { onDrag } from "./drag";
@@ -23,6 +25,7 @@ import { columnsIn, firstDirtyPixel, mostIterations, placeColumns } from "./pixe
 import { Plot } from "./plot";
 import { Rangebar } from "./rangebar";
 import { layOut } from "./rows";
+import { Source } from "./source";
 import type { Change, Store } from "./store";
 import { summary } from "./summary";
 import { isDark, readTheme, watchTheme } from "./theme";
@@ -37,7 +40,10 @@ const CLICK = 4;
 export class View {
   readonly #lens = new Lens(() => this.#schedule());
   readonly #modules = new Modules();
+  readonly #source: Source;
   #order: Order = "declaration";
+  /** The colours' range that the user wants. */
+  #byHand: Domain | null = null;
   readonly #lanes = new Lanes();
   readonly #head = new Head();
   readonly #toolbar: Toolbar;
@@ -73,7 +79,12 @@ export class View {
     host: HTMLElement,
     private readonly signal: AbortSignal,
   ) {
+    this.#source = new Source(store);
     this.#toolbar = new Toolbar({
+      choose: (choice) => {
+        this.#source.choice = { ...this.#source.choice, ...choice };
+        this.#setRange(null);
+      },
       deeper: (by) => this.#arrange(() => this.#modules.deeper(by)),
       filter: (text) => this.#arrange(() => this.#modules.filter(text)),
       sort: (order) => this.#arrange(() => (this.#order = order)),
@@ -82,15 +93,19 @@ export class View {
       showTail: () => this.#lens.toTail(),
       zoomToSelection: () => store.selection && this.#lens.to(part(...store.selection.iterations, this.#lens.whole)),
       deselect: () => store.select(null),
-    });
+    }, store.offers);
     this.#labels = new Labels((module, isOpen) => this.#arrange(() => (isOpen ? this.#modules.fold(module) : this.#modules.open(module))));
     this.#plot = new Plot(this.#labels, store.quantity.title, () => this.#refresh("rows"), signal);
     this.#range = new Rangebar(this.#lens, signal);
-    this.#legend = new Legend(store.quantity);
+    this.#legend = new Legend(
+      store.quantity,
+      (low, high) => this.#setRange(domainBetween(low, high, this.#source.scale) ?? this.#byHand),
+      () => this.#setRange(null),
+    );
     const { scroll, region, cells } = this.#plot;
     const { label, lane } = this.#loss;
     const lanes = element("div", "gv-lanes", {}, label, lane, scroll, this.#axis.element, this.#range.element);
-    const parts = [...this.#head.parts, this.#toolbar.element, lanes, this.#legend.element, this.#probe, this.#announcer.element];
+    const parts = [...this.#head.parts, this.#toolbar.element, lanes, this.#toolbar.selection, this.#legend.element, this.#probe, this.#announcer.element];
     const root = element("div", "gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...parts);
     this.#places = { root, lanes, scroll, region, plot: cells, lossLane: lane };
     cells.append(this.#boxes.element);
@@ -171,7 +186,7 @@ export class View {
   #brush(from: Corner, to: Corner): void {
     const { store } = this;
     const [lens, plot] = [this.#lens, this.#plot];
-    const { columns } = store.columnsFor(lens.extent);
+    const { columns } = this.#source.columnsFor(lens.extent);
     store.select(between(from, to, plot.layout, this.#names, lens, columns));
   }
 
@@ -202,6 +217,7 @@ export class View {
       this.#lanes.forget(change.from);
     }
     if (change.kind === "parameters") this.#arrange(() => this.#modules.read(this.store.parameters));
+    if (change.kind === "answer" && this.#source.receive(change.message, change.buffers)) this.#stale.theme = true;
     if (change.kind === "colours") this.#stale.theme = true;
     this.#schedule();
   }
@@ -217,6 +233,11 @@ export class View {
     const row = this.#plot.layout.rows[place];
     if (row?.folded) this.#arrange(() => this.#modules.open(row.name));
     else if (row?.block) this.#arrange(() => this.#modules.fold(row.block));
+  }
+
+  #setRange(domain: Domain | null): void {
+    this.#byHand = domain;
+    this.#schedule();
   }
 
   #refresh(what: "layout" | "theme" | "rows"): void {
@@ -244,7 +265,7 @@ export class View {
     this.#head.update(store);
     if (stale.theme || !this.#theme) this.#applyTheme();
     if (stale.layout) this.#applyLayout();
-    if (stale.layout || stale.theme) this.#legend.paint((this.#marks = new Marks(this.#theme!, this.#dpr)), store.table, this.#dpr);
+    if (stale.layout || stale.theme) this.#legend.paint((this.#marks = new Marks(this.#theme!, this.#dpr)), this.#source.table, this.#dpr);
     if (stale.layout || stale.rows) this.#plot.takeRows(this.#width, this.#dpr);
     if (stale.layout || stale.theme || stale.rows) stale.all = true;
     stale.layout = stale.theme = stale.rows = false;
@@ -274,7 +295,7 @@ export class View {
   #sortedUnits(): ReturnType<typeof sorted> {
     const { units } = this.#modules;
     if (this.#order === "declaration") return units;
-    const { columns } = this.store.columnsFor(this.#lens.extent);
+    const { columns } = this.#source.columnsFor(this.#lens.extent);
     const [first, end] = columnsIn(columns, this.#lens.extent);
     const merged = mergeColumns(columns, first, end);
     const lanes = new Lanes();
@@ -284,10 +305,13 @@ export class View {
   #paintData(theme: Theme, marks: Marks): void {
     const { store } = this;
     const [stale, dpr, lens, plot] = [this.#stale, this.#dpr, this.#lens, this.#plot];
-    const { domain, scale, table } = store;
+    const source = this.#source;
     lens.update(store.end, store.run.iterations, this.#width / dpr);
     const { extent } = lens;
-    const { columns, level } = store.columnsFor(extent);
+    source.want(extent, this.#width, performance.now());
+    const { columns, level } = source.columnsFor(extent);
+    const { scale, table } = source;
+    const domain = this.#byHand ?? source.domain;
     const pixels = placeColumns(columns, extent, this.#width);
     const isOverview = columns === store.overview;
     const paintedFor = [extent.start, extent.span, isOverview, domain?.lo, domain?.hi].join();
@@ -310,11 +334,13 @@ export class View {
     this.#toolbar.updateSelection(store.selection);
     this.#boxes.update(store.selection, plot.layout, this.#names, lens);
     this.#announcer.update(store, performance.now());
-    this.#legend.update(domain, store.seen, noteText(level, mostIterations(pixels, columns), scale.which));
+    const note = source.error || (source.isWaiting ? "waiting for the kernel …" : noteText(level, mostIterations(pixels, columns), scale.which));
+    this.#legend.update(source.quantity.label, domain, this.#byHand !== null, source.seen, note);
+    this.#toolbar.updateChoice(source, store.stages);
     const nothing = !store.end ? "no iteration recorded yet" : plot.layout.rows.length ? "" : "no parameter has such a name";
     setText(plot.empty, nothing);
     plot.empty.hidden = !nothing;
-    plot.canvas.setAttribute("aria-label", summary(store));
+    plot.canvas.setAttribute("aria-label", summary({ quantity: source.quantity, parameters: store.parameters, overview: store.overview, domain, seen: source.seen }));
     Object.assign(plot.canvas.dataset, {
       iterations: store.end,
       start: extent.start,
@@ -328,6 +354,7 @@ export class View {
     });
     this.#crosshair.update({
       store,
+      quantity: source.quantity,
       layout: plot.layout,
       columns,
       laneOf: (row) => this.#lanes.lane(columns, row.members),

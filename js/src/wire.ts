@@ -2,6 +2,8 @@
 //
 // Numbers travel as binary because JSON has no NaN. All of it is little-endian, as every browser is.
 
+import type { Quantity } from "./store";
+
 /** Columns of a picture: column c covers the iterations [start[c], stop[c]). */
 export interface Columns {
   count: number;
@@ -47,7 +49,21 @@ export interface ColumnsMessage {
   fresh: boolean;
   /** Columns in the same block of 2**level iterations are one. */
   level: number;
+  /** The stages of which there are rows. */
+  stages: string[];
   run: Run;
+}
+
+/** What Python says to a question: columns and 256 colours come with it, or it could not answer. */
+export interface AnswerMessage {
+  kind: "answer";
+  id: string;
+  error?: string;
+  /** The iteration after the newest. */
+  end: number;
+  level: number;
+  scale: string;
+  quantity: Quantity;
 }
 
 const VERSION = 1;
@@ -94,6 +110,8 @@ export function decodeColumns(buffer: Buffer): Columns {
   const flags = new Uint8Array(bytes, take(cells), cells);
   return { count, rows, start, stop, max, min, flags };
 }
+
+export const bytesOf = (buffer: Buffer): Uint8Array => new Uint8Array(aligned(buffer));
 
 export function decodeMetrics(buffer: Buffer): Float64Array {
   return new Float64Array(aligned(buffer));

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { colourIndex, domainOf, pixelTable, RATIOS } from "../src/colour";
+import type { Scale } from "../src/colour";
+import { colourIndex, domainBetween, domainOf, endOf, NORMS, pixelTable, RATIOS, SCALES } from "../src/colour";
 
 test("the domain is whole powers of ten around the values", () => {
   assert.deepEqual(domainOf(2e-8, 50), { lo: -8, hi: 2, base: 10 });
@@ -39,4 +40,27 @@ test("the table is opaque ABGR; grey as long as Python sent none", () => {
   rgb.set([1, 2, 3], 3 * 7);
   assert.equal(pixelTable(rgb)[7], 0xff030201);
   assert.equal(pixelTable(new Uint8Array(0))[16], 0xff101010);
+});
+
+test("a signed number has its colour on its side, and what is small the one in the middle", () => {
+  const { signed, shares } = SCALES as { signed: Scale; shares: Scale };
+  const domain = domainOf(1e-9, 0.5, signed)!;
+  assert.deepEqual(domain, { lo: -6, hi: 0, base: 10, signed: true });
+  assert.deepEqual([1, 1e-3, 1e-9, 0, -1e-9, -1e-3, -1].map((value) => colourIndex(value, domain)), [255, 192, 128, 128, 128, 64, 0]);
+  assert.equal(signed.shown(2, -3), -3);
+  assert.equal(signed.shown(3, -2), 3);
+  assert.deepEqual(domainOf(0.2, 0.3, shares), { lo: 0, hi: 1, base: 1 });
+  assert.deepEqual([0, 0.5, 1].map((value) => colourIndex(value, { lo: 0, hi: 1, base: 1 })), [0, 128, 255]);
+});
+
+test("a range by hand is from number to number, around the middle where there is one, or none", () => {
+  assert.deepEqual(domainBetween(1e-4, 10, NORMS), { lo: -4, hi: 1, base: 10 });
+  assert.equal(domainBetween(10, 1e-4, NORMS), null);
+  assert.equal(domainBetween(NaN, 1, NORMS), null);
+  assert.equal(domainBetween(0, 1, NORMS), null);
+  assert.deepEqual(domainBetween(0.1, 8, RATIOS), { lo: -3, hi: 3, base: 2 });
+  assert.deepEqual(domainBetween(-1, 100, SCALES.signed!), { lo: -4, hi: 2, base: 10, signed: true });
+  assert.equal(endOf({ lo: -4, hi: 1, base: 10 }, true), 10);
+  assert.equal(endOf({ lo: -4, hi: 2, base: 10, signed: true }, false), -100);
+  assert.equal(endOf({ lo: 0, hi: 1, base: 1 }, true), 1);
 });

@@ -14,7 +14,7 @@ function open(runs: [string, string] | null = null) {
   const store = new Store(model as unknown as Model);
   store.hello();
   const receive = (seq: number, columns: Column[], rows: number, more: Partial<ColumnsMessage> = {}, epochs: number[] = [], loss = 0.5): void =>
-    store.receive({ kind: "columns", seq, fresh: false, level: 0, run, ...more }, [
+    store.receive({ kind: "columns", seq, fresh: false, level: 0, stages: [], run, ...more }, [
       encode(columns, rows),
       new Uint8Array(Float64Array.of(loss).buffer),
       new Uint8Array(Uint32Array.from(epochs).buffer),
@@ -69,7 +69,7 @@ test("a loss that was not taken is none, and a run without any has no lane for i
 test("a message that cannot be read changes nothing, and the gap is noticed", () => {
   const { store, receive } = open();
   receive(1, singles([[1, 1]]), 2);
-  assert.throws(() => store.receive({ kind: "columns", seq: 2, fresh: false, level: 0, run }, [encode(singles([[1, 1]], 1), 2), new Uint8Array(3), new Uint8Array(0)]));
+  assert.throws(() => store.receive({ kind: "columns", seq: 2, fresh: false, level: 0, stages: [], run }, [encode(singles([[1, 1]], 1), 2), new Uint8Array(3), new Uint8Array(0)]));
   assert.equal(store.overview.count, 1);
   receive(3, singles([[1, 1]], 2), 2);
   assert.equal(store.catchingUp, true);
@@ -130,7 +130,7 @@ test("messages of another kind are not ours", () => {
   const { store } = open();
   store.receive({ kind: "other" } as unknown as ColumnsMessage, []);
   assert.equal(store.newest, 0);
-  assert.throws(() => store.receive({ kind: "columns", seq: 1, fresh: false, level: 0, run }, []), /0 buffers instead of 3/);
+  assert.throws(() => store.receive({ kind: "columns", seq: 1, fresh: false, level: 0, stages: [], run }, []), /0 buffers instead of 3/);
 });
 
 test("a tail of a long run is seen as it came", () => {

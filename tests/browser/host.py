@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from playwright.sync_api import Locator, Page, Route
 
+from gradviz.history.history import History
 from gradviz.history.overview import Columns
 from gradviz.history.quantity import NORM, Quantity
+from gradviz.widgets.answers import choices
 from gradviz.widgets.colours import scale_of
 from gradviz.widgets.wire import pack
 
@@ -43,11 +45,14 @@ class Host:
 
     def start(self, names: Sequence[str], quantity: Quantity = NORM) -> None:
         """Show a widget for parameters of these names, whose numbers are of this kind."""
+        history = History()
+        history.quantity = quantity
         parameters = [{"name": name, "dtype": "float32", "shape": [64, 32]} for name in names]
         about = {
             "parameters": parameters,
             "colours": _base64(scale_of(quantity).table),
             "quantity": asdict(quantity),
+            "choices": choices(history),
         }
         self.page.evaluate("about => host.start(about)", about)
 
@@ -68,7 +73,8 @@ class Host:
             "metric_names": ["loss"],
             "message": None,
         }
-        content = {"kind": "columns", "seq": self._seq, "fresh": self._seq == 1, "level": 0, "run": about | run}
+        told = {"kind": "columns", "seq": self._seq, "fresh": self._seq == 1, "level": 0, "stages": ["backward"]}
+        content = told | {"run": about | run}
         metrics, epochs = np.array([values[-1, -1]] * 2, "<f8"), np.array([0] if self._seq == 1 else [], "<u4")
         buffers = [_base64(part) for part in (pack(columns), metrics.tobytes(), epochs.tobytes())]
         self.page.evaluate("([content, buffers]) => host.send(content, buffers)", [content, buffers])

@@ -1,0 +1,84 @@
+"""What a view may ask for beside the live norms, and the answers.
+
+Norms come by themselves, whatever the kernel does. Another statistic, another stage, or single iterations of a part
+that the picture has merged are asked for, and answered when the kernel is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gradviz.history.history import History
+from gradviz.history.overview import CAPACITY
+from gradviz.history.quantity import Quantity
+from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
+from gradviz.widgets.publish import WHOLE_BYTES
+from gradviz.widgets.wire import pack
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that cells can show: on a button, in its tooltip, before a value, and of many in a sentence.
+
+    `scale` is how it becomes a colour (`js/src/colour.ts`); `needs` are stages without which there is none.
+    """
+
+    word: str
+    title: str
+    noun: str
+    nouns: str
+    scale: str = "norms"
+    needs: tuple[str, ...] = ()
+
+
+MEASURES = {
+    "norm": Measure("norm", "2-norm", "norm", "norms"),
+    "rms": Measure("rms", "root mean square of the entries", "rms", "rms"),
+    "max_abs": Measure("max", "size of the largest entry", "largest entry", "largest entries"),
+    "mean": Measure("mean", "mean of the entries", "mean", "means", "signed"),
+    "zero_fraction": Measure("zeros", "share of the entries that are 0", "share of zeros", "shares of zeros", "shares"),
+    "update_ratio": Measure(
+        "update", "norm of the update ÷ norm of the parameter", "ratio", "ratios", needs=("update", "weight")
+    ),
+}
+STAGES = {
+    "backward": ("backward", "the gradient as autograd gave it", "gradient"),
+    "clipped": ("clipped", "the gradient as the optimizer received it", "clipped gradient"),
+    "update": ("moved", "how the parameter moved", "update"),
+    "weight": ("weight", "the parameter itself, before the step", "parameter"),
+}
+"""On a button, in its tooltip, and before a measure's noun."""
+
+
+def choices(history: History) -> dict[str, Any]:
+    """What a view of this history offers: name, word, tooltip and needed stages of each."""
+    if history.quantity.runs:  # a ratio of two runs is all there is
+        return {"statistics": [], "stages": []}
+    return {
+        "statistics": [[name, each.word, each.title, each.needs] for name, each in MEASURES.items()],
+        "stages": [[name, word, title, [name]] for name, (word, title, _) in STAGES.items()],
+    }
+
+
+def answer(history: History, question: Mapping[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+    """What a view asks for, as a message and its buffers: columns and a table of colours."""
+    name, stage = str(question["statistic"]), str(question["stage"])
+    most = min(CAPACITY, WHOLE_BYTES // (9 * (len(history.described) + 1)))
+    columns = history.asked(name, stage, int(question["start"]), int(question["stop"]), most)
+    measure = MEASURES[name]
+    told = {
+        "end": int(history.iterations[-1]) + 1 if len(history) else 0,
+        "level": columns.level,
+        "scale": measure.scale,
+        "quantity": asdict(_quantity(measure, name, stage)),
+    }
+    return told, [pack(columns), BLUE_ORANGE if measure.scale == "signed" else VIRIDIS]
+
+
+def _quantity(measure: Measure, name: str, stage: str) -> Quantity:
+    if name == "update_ratio":
+        return Quantity("update ÷ weight", "ratios of update to weight", measure.noun)
+    of = STAGES[stage][2]
+    return Quantity(f"{of}, {measure.noun}", f"{measure.nouns} of the {of}", measure.noun)
