@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any, TypedDict, Unpack
 
 from torch import nn
@@ -12,7 +13,7 @@ from torch.optim import Optimizer
 from gradviz.errors import HistoryError, RecordingWarning, names_nearest_keyword, warn
 from gradviz.history.history import History
 from gradviz.history.run.keeper import IfExists
-from gradviz.recorder.settings import Record
+from gradviz.recorder.settings import Record, Settings
 from gradviz.watching.watch import Watch, watch
 
 
@@ -30,12 +31,17 @@ class Options(TypedDict, total=False):
     memory_limit: int | str
 
 
+_OF_SETTINGS = frozenset(each.name for each in fields(Settings))
+
+
 class Watching:
     """A callback, but for the calls."""
 
     @names_nearest_keyword
     def __init__(self, **options: Unpack[Options]) -> None:
         self._options = options
+        settings: dict[str, Any] = {name: value for name, value in options.items() if name in _OF_SETTINGS}
+        Settings(**settings)  # what is wrong shows here, and not when the training begins
         self._watch: Watch | None = None
         self._left_out: set[str] = set()
 

@@ -12,8 +12,13 @@ import math
 import time
 from types import TracebackType
 
+from gradviz.errors import RecordingWarning, warn
+
 HORIZON = 200
 """Iterations after which one weighs 1/e."""
+
+PATIENCE = 100
+"""Iterations that are left out before it is told that a budget cannot be kept."""
 
 LONGEST = 10
 """Steps' time that a wait counts for at most."""
@@ -47,6 +52,9 @@ class Pace:
         self._spent = self._rest = 0.0  # sums
         self._step: float | None = None  # of late
         self._costs: float | None = None  # an iteration that is recorded, of late
+        self._costs_anyway: float | None = None  # one that is not
+        self._n_left_out = 0
+        self._has_warned = False
 
     def __enter__(self) -> None:
         if not self._depth:
@@ -86,6 +94,22 @@ class Pace:
         self._spent, self._rest = self._spent * fade + own, self._rest * fade + rest
         if was_recorded:
             self._costs = own if self._costs is None else self._costs + (own - self._costs) / 8
+            return
+        self._costs_anyway = own if self._costs_anyway is None else self._costs_anyway + (own - self._costs_anyway) / 8
+        self._n_left_out += 1
+        if self._n_left_out == PATIENCE and self._budget is not None and not self._has_warned:
+            self._warn_if_out_of_reach(self._budget, self._costs_anyway / self._step)
+
+    def _warn_if_out_of_reach(self, budget: float, anyway: float) -> None:
+        """A row without gradients costs something too, and of a small step that may be more than the budget."""
+        self._has_warned = True
+        if anyway > budget:
+            warn(
+                f"budget={budget} cannot be kept: of a step of {(self._step or 0) * 1e3:.1f} ms, a row without any "
+                f"gradient costs {anyway:.0%}. Gradients are left out nearly always; every=10 records one in ten. Said "
+                "once.",
+                RecordingWarning,
+            )
 
     @property
     def overhead(self) -> float:

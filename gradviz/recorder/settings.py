@@ -54,12 +54,11 @@ class Settings:
             if stage not in STAGES:
                 raise ValueError(f"No stage is called {stage!r}: {nearest(str(stage), STAGES)}")
         if "backward" not in self.stages:
-            raise ValueError(f'The stage "backward" is always among the stages; got stages={self.stages!r}.')
+            line = f"stages={['backward', *self.stages]!r}"
+            raise ValueError(f'The stage "backward" is recorded in any case; write {line}.')
         whole("every", self.every, least=1)
         if self.histograms_every is not None:
             whole("histograms_every", self.histograms_every, least=1)
         is_number = isinstance(self.budget, int | float) and not isinstance(self.budget, bool)
-        if self.budget is not None and not (is_number and 0 < self.budget < float("inf")):
-            raise ValueError(
-                f"budget is a share of the step above 0, such as budget=0.05 for 5 %; got {self.budget!r}."
-            )
+        if self.budget is not None and not (is_number and 0 < self.budget <= 1):
+            raise ValueError(f"budget is a share of the step, up to 1: budget=0.05 is 5 %; got {self.budget!r}.")

@@ -34,10 +34,13 @@ from gradviz.recorder.settings import Record, Settings
 from gradviz.step.surrogate import needs_closure
 from gradviz.watching import scalers
 from gradviz.watching.backward import BackwardEnd
-from gradviz.watching.marks import Marks
+from gradviz.watching.marks import Marks, Means
 from gradviz.watching.models import Models
 from gradviz.watching.stepping import StepHooks
 from gradviz.watching.tap import Taken, Tap
+
+MANY_PASSES = 1000
+"""Backward passes without a step that are told of: nobody accumulates so many."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -193,8 +196,10 @@ class Watch:
         self._names = names
         self._lock = threading.RLock()  # a notebook reads while a thread trains
         self._marks = Marks()
+        self._means = Means()
         self._finished: tuple[Taken, Outcome] | None = None  # the last one; it may yet be told its loss
         self._in_iteration = False
+        self._n_passes = 0  # without a step
         self._is_scaled = scaler is not None and scaler.is_enabled()
         self._is_open = True
         self._has_warned_of_mark = False
@@ -202,7 +207,7 @@ class Watch:
         self._recorder.declare()
         self._iteration = int(history.iterations[-1]) + 1 if len(history) else 0
         self._began_at = history.progress.iteration = self._iteration
-        self._epoch = history.progress.epoch
+        self._epoch = self._means_of = max(len(history.epoch_starts) - 1, 0)
         history.progress.begin()
         self._backward_end = BackwardEnd(self._backward_ended)
         self._backward_end.follow(followed.trainable)
@@ -248,7 +253,8 @@ class Watch:
         """Tell the epoch, the loss and other metrics of an iteration, by name.
 
         Call it after the step, or between the backward pass and the step. A value that is given before the backward
-        pass belongs to the step to come if its name was given before the first step of all too, and else to the last.
+        pass belongs to the step to come if its name was given before the first backward pass of all too, and else to
+        the last.
 
         Parameters
         ----------
@@ -270,20 +276,29 @@ class Watch:
         """
         if not self._is_open:
             raise HistoryError(
-                "This watch is closed. Mark before it ends, or make another: gv.watch(model, optimizer)."
+                "This watch is closed: it has ended, or a later one of the same model has taken its place. Mark that "
+                "one, or make another: w = gv.watch(model, optimizer)."
             )
         values: dict[str, Any] = dict(self._history.check_metrics(metrics))
         if epoch is not None:
             values["epoch"] = whole("epoch", epoch, error=HistoryError)
             if values["epoch"] < self._epoch:
-                raise HistoryError(
-                    f"Epochs go up, and {self._epoch} was marked before {epoch}. Another run has a watch of its own: "
-                    "w = gv.watch(model, optimizer)."
-                )
+                raise HistoryError(self._epoch_is_over(epoch))
         with self._lock:
             past = self._marks.give(values, in_iteration=self._in_iteration, n_done=self._iteration - self._began_at)
             if past:
                 self._mark_last(past)
+
+    def _epoch_is_over(self, epoch: int) -> str:
+        if self._began_at and self._iteration - self._began_at < 2:
+            return (
+                f"Epochs go up, and the run at {self._history.address} that this one goes on from has reached epoch "
+                f"{self._epoch}; got {epoch}. Count on from there, or write over that run: if_exists='overwrite'."
+            )
+        return (
+            f"Epochs go up, and {self._epoch} was marked before {epoch}. Another run has a watch of its own: "
+            "w = gv.watch(model, optimizer)."
+        )
 
     def _mark_last(self, values: dict[str, Any]) -> None:
         if self._finished is None:
@@ -325,6 +340,7 @@ class Watch:
                 hooks.close()
             self._backward_end.close()
             self._commit()
+            self._end_epoch()
         progress = self._history.progress
         progress.status = "completed"
         if error is not None:
@@ -335,6 +351,8 @@ class Watch:
         except Exception as error:
             self._recorder.warn(error, "The last rows")
         self._history.notify(final=True)
+        if self._iteration == self._began_at and 0 < self._n_passes < MANY_PASSES:
+            self._warn_of_no_step()
 
     def shares(self, models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> bool:
         """Whether it watches one of these."""
@@ -351,8 +369,19 @@ class Watch:
         # Of what is new to us, as what was unfrozen for this pass, there was no hook to say whether it was reached.
         reached |= self._look()
         self._in_iteration = True
+        self._n_passes += 1
+        if self._n_passes == MANY_PASSES:
+            self._warn_of_no_step()
         for tap in self._taps:
             tap.backward_ended(reached, is_scaled=self._is_scaled)
+
+    def _warn_of_no_step(self) -> None:
+        kinds = " and ".join(type(tap.optimizer).__name__ for tap in self._taps)
+        warn(
+            f"{self._n_passes} backward passes came, and no step of the {kinds} that is watched, so there is nothing "
+            "to record. If another optimizer steps now, watch that one: gv.watch(model, optimizer).",
+            RecordingWarning,
+        )
 
     def _look(self) -> set[int]:
         """Follow the models; the ids of parameters that were not followed before."""
@@ -409,7 +438,7 @@ class Watch:
             Outcome(self._iteration, self._epoch, given, taken.loss_scale, taken.skipped, *changes, name),
         )
         self._iteration += 1
-        self._in_iteration = False
+        self._in_iteration, self._n_passes = False, 0
         self._pace.end_iteration(was_recorded=taken.draft is not None)
 
     def _commit(self) -> None:
@@ -421,7 +450,16 @@ class Watch:
         progress.epoch, progress.iteration = outcome.epoch, outcome.iteration + 1
         progress.metrics = dict(outcome.metrics)
         progress.loss = progress.metrics.get("loss", math.nan)
+        if outcome.epoch != self._means_of:
+            self._end_epoch()
+        self._means_of = outcome.epoch
+        self._means.add(outcome.metrics)
         self._recorder.commit(taken.draft, outcome)
+
+    def _end_epoch(self) -> None:
+        means, self._means = self._means, Means()
+        if means.iterations:
+            self._history.end_epoch(self._means_of, means.iterations, means.values(), means.nonfinite)
 
     # What a GradScaler does -------------------------------------------------------------------------------------
 

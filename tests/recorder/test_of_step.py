@@ -590,7 +590,7 @@ def test_what_recording_costs_is_told():
     ("options", "said"),
     [
         ({"stages": ["backward", "clip"]}, "did you mean 'clipped'"),
-        ({"stages": []}, "always among"),
+        ({"stages": []}, "is recorded in any case"),
         ({"every": 0}, "every is a whole number from 1"),
         ({"budget": "5%"}, "budget is a share"),
     ],

@@ -427,6 +427,39 @@ def test_a_mark_is_of_the_step_it_is_meant_for(when):
     assert w.history.metrics["epoch"].tolist() == [0, 0, 1, 1]
 
 
+def test_marks_of_every_micro_batch_are_of_their_own_step():
+    model = one_weight()
+    optimizer = sgd(model)
+    with gv.watch(model, optimizer) as w:
+        for i in range(8):
+            model(torch.ones(1, 1)).sum().backward()
+            if i % 2 == 1:
+                optimizer.step()
+                optimizer.zero_grad()
+            w.mark(loss=float(i))
+    assert w.history.metrics["loss"].tolist() == [1.0, 3.0, 5.0, 7.0]
+
+
+def test_epochs_have_the_means_of_what_was_marked():
+    model = net()
+    optimizer = sgd(model)
+    with gv.watch(model, optimizer) as w:
+        for iteration, loss in enumerate([1.0, 2.0, math.nan, 4.0, 6.0]):
+            plain(model, optimizer, 1)
+            w.mark(epoch=iteration // 3, loss=loss)
+    epochs = w.history.epochs
+    assert epochs.index.tolist() == [0, 1]
+    assert epochs[["loss", "iterations", "nonfinite"]].values.tolist() == [[1.5, 3, 1], [5.0, 2, 0]]
+
+
+def test_an_optimizer_that_never_steps_is_told_of():
+    model = net()
+    w = gv.watch(model, sgd(model))
+    plain(model, sgd(model), 2)
+    with pytest.warns(RecordingWarning, match="2 backward passes came, and no step of the SGD that is watched"):
+        w.close()
+
+
 @pytest.mark.case("H10")
 def test_marks_are_numbers_of_any_kind_from_the_moment_they_are_made():
     model = net()
@@ -609,14 +642,17 @@ def test_a_run_is_saved_and_goes_on(tmp_path):
     optimizer = sgd(model)
     with gv.watch(model, optimizer, save_to=tmp_path / "run") as w:
         plain(model, optimizer, 2)
-        w.mark(loss=1.0)
+        w.mark(epoch=2, loss=1.0)
     assert gv.History.open(tmp_path / "run").norms.equals(w.history.norms)
     with pytest.raises(HistoryError, match="if_exists"):
         gv.watch(model, optimizer, save_to=tmp_path / "run")
     assert not hooks_of(model, optimizer)
     with gv.watch(model, optimizer, save_to=tmp_path / "run", if_exists="resume") as w:
+        with pytest.raises(HistoryError, match="that this one goes on from has reached epoch 2; got 1"):
+            w.mark(epoch=1)
         plain(model, optimizer, 2)
     assert gv.History.open(tmp_path / "run").norms.index.tolist() == [0, 1, 2, 3]
+    assert gv.History.open(tmp_path / "run").metrics["epoch"].tolist() == [0, 2, 2, 2]
     with gv.watch(model, optimizer, save_to=tmp_path / "run", if_exists="overwrite") as w:
         plain(model, optimizer, 1)
     assert gv.History.open(tmp_path / "run").norms.index.tolist() == [0]
@@ -690,7 +726,7 @@ def wrong():
     yield ValueError, 'record is "all"', (model, optimizer), {"record": "norm"}
     yield ValueError, "every is a whole number from 1", (model, optimizer), {"every": 0}
     yield ValueError, "did you mean 'clipped'", (model, optimizer), {"stages": ["backward", "clip"]}
-    yield ValueError, "always among", (model, optimizer), {"stages": ["update"]}
+    yield ValueError, "is recorded in any case", (model, optimizer), {"stages": ["update"]}
     yield TypeError, "stages is a list", (model, optimizer), {"stages": "update"}
     yield ValueError, "budget is a share", (model, optimizer), {"budget": -0.05}
 

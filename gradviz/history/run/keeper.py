@@ -270,8 +270,8 @@ def _in_the_way(folder: Folder) -> str:
         goes_on = f"To go on with it: loop.resume({folder.address!r})"
     else:
         goes_on = (
-            "It has no checkpoints to go on from; to begin again at iteration 0 beside its rows, which stay in "
-            'select(attempts="all"): if_exists="resume"'
+            'It has no checkpoints to go on from. To keep its rows: if_exists="resume"; a watch goes on behind them, a '
+            'loop begins again at iteration 0, and they stay in select(attempts="all")'
         )
     return (
         f'{folder.address} holds {what}. {goes_on}; to write over it: if_exists="overwrite"; to keep it: '
