@@ -351,7 +351,8 @@ class Watch:
         except Exception as error:
             self._recorder.warn(error, "The last rows")
         self._history.notify(final=True)
-        if self._iteration == self._began_at and 0 < self._n_passes < MANY_PASSES:
+        # One may be that of a step under way.
+        if self._iteration == self._began_at and 1 < self._n_passes < MANY_PASSES:
             self._warn_of_no_step()
 
     def shares(self, models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> bool:
