@@ -50,18 +50,19 @@ export function mergeCell({ max, min, flags, offset, stride }: Lane, first: numb
 export function mergeColumns(columns: Columns, first: number, end: number): Columns {
   const { rows } = columns;
   const count = first < end ? 1 : 0;
-  const max = new Float32Array(rows).fill(NaN);
-  const min = new Float32Array(rows).fill(NaN);
+  const max = new Float32Array(rows).fill(-Infinity);
+  const min = new Float32Array(rows).fill(Infinity);
   const flags = new Uint8Array(rows);
+  // What is read millions of times is looked up once; a comparison with NaN is false.
+  const { max: highs, min: lows, flags: marks } = columns;
   for (let c = first, i = first * rows; c < end; c++) {
     for (let r = 0; r < rows; r++, i++) {
-      const h = columns.max[i]!;
-      const l = columns.min[i]!;
-      if (!(max[r]! >= h) && h === h) max[r] = h;
-      if (!(min[r]! <= l) && l === l) min[r] = l;
-      flags[r]! |= columns.flags[i]!;
+      if (highs[i]! > max[r]!) max[r] = highs[i]!;
+      if (lows[i]! < min[r]!) min[r] = lows[i]!;
+      flags[r]! |= marks[i]!;
     }
   }
+  for (let r = 0; r < rows; r++) if (max[r] === -Infinity) max[r] = min[r] = NaN;
   return { count, rows, start: columns.start.slice(first, first + count), stop: columns.stop.slice(end - count, end), max, min, flags };
 }
 
@@ -84,23 +85,21 @@ class Fold implements Lane {
   update(columns: Columns): this {
     if (this.max.length < columns.count) this.#reserve(columns.start.length);
     const { max, min, flags, members } = this;
-    const { rows } = columns;
-    const known = members.filter((place) => place < rows - 1);
+    const { rows, max: highs, min: lows, flags: marks } = columns;
+    const known = Int32Array.from(members.filter((place) => place < rows - 1));
+    const unknown = known.length < members.length ? Flag.not_recorded : 0;
     for (let c = this.#done; c < columns.count; c++) {
-      let high = NaN;
-      let low = NaN;
-      let union = known.length < members.length ? Flag.not_recorded : 0;
-      for (const place of known) {
-        const i = c * rows + place;
-        const h = columns.max[i]!;
-        const l = columns.min[i]!;
-        // A comparison with NaN is false: a finite one replaces it, and stays.
-        if (!(high >= h) && h === h) high = h;
-        if (!(low <= l) && l === l) low = l;
-        union |= columns.flags[i]!;
+      let high = -Infinity;
+      let low = Infinity;
+      let union: number = unknown;
+      for (let k = 0; k < known.length; k++) {
+        const i = c * rows + known[k]!;
+        if (highs[i]! > high) high = highs[i]!;
+        if (lows[i]! < low) low = lows[i]!;
+        union |= marks[i]!;
       }
-      max[c] = high;
-      min[c] = low;
+      max[c] = high === -Infinity ? NaN : high;
+      min[c] = low === Infinity ? NaN : low;
       flags[c] = union;
     }
     this.#done = columns.count;
