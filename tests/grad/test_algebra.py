@@ -919,7 +919,7 @@ def size_of(*gs: Grad) -> float:
 
 TINY = 1e-43  # a few of the smallest float32: what rounding among subnormals can cost
 
-many = settings(max_examples=100, deadline=None)
+many = settings(max_examples=100)
 
 
 @many

@@ -113,13 +113,13 @@ def any_numbers(dtype: torch.dtype) -> st.SearchStrategy[np.ndarray]:
     return hnp.arrays(BITS[dtype], st.integers(0, 40), elements=elements).map(lambda bits: bits.view(WIDTHS[dtype]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(DTYPES).flatmap(any_numbers))
 def test_any_tensor(values):
     np.testing.assert_array_equal(histograms([torch.from_numpy(values.copy())])[0], expected(values))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(any_numbers(torch.float32), min_size=1, max_size=5))
 def test_merged_counts_are_those_of_all_entries_together(parts):
     tensors = [torch.from_numpy(part.copy()) for part in parts]
@@ -193,7 +193,7 @@ def test_many_tensors_keep_their_places_and_are_left_as_they_are():
     assert histograms([]).shape == (0, N_BINS)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(DTYPES).flatmap(any_numbers))
 def test_the_way_of_other_devices_gives_the_same_counts(values):
     tensor = torch.from_numpy(values.copy())

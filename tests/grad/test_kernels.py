@@ -43,7 +43,7 @@ def test_every_entry_counts_once_whatever_the_length(length, dtype):
     assert norm == pytest.approx(table[0], rel=1e-14)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(LENGTHS), st.sampled_from(DTYPES), st.data())
 def test_one_entry_that_differs_is_seen_wherever_it_stands(length, dtype, data):
     place = data.draw(st.integers(0, length - 1))

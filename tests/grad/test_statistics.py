@@ -188,7 +188,7 @@ def test_the_way_of_other_devices_gives_the_same_table():
     np.testing.assert_allclose(there[:, norms_and_counts], here[:, norms_and_counts], rtol=1e-5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=40), elements=st.floats(width=32)))
 def test_any_float32_tensor(array):
     tensor = torch.from_numpy(array.copy())
@@ -361,7 +361,7 @@ def test_not_all_are_zero_where_a_single_one_is_not(dtype, monkeypatch):
     assert statistics([nothing])[0, NAMES["zero_fraction"]] == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(hnp.arrays(np.float32, st.integers(1, 60), elements=st.floats(width=32)))
 def test_a_number_is_zero_infinite_or_nan_only_where_it_is_so_in_float64(array):
     row, want = statistics([torch.from_numpy(array.copy())])[0], expected(torch.from_numpy(array.copy()))

@@ -72,7 +72,7 @@ def test_an_optimizer_is_written_and_nothing_where_no_row_says(tmp_path: Path):
     assert table["optimizer"].to_pylist() == [None, None, "critic"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(), min_size=1, max_size=20))
 def test_numbers_read_back_to_the_bit(tmp_path_factory: pytest.TempPathFactory, values: list[float]):
     file = tmp_path_factory.mktemp("csv") / "gradients.csv"

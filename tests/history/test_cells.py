@@ -116,7 +116,7 @@ def assert_shows(columns: Columns, seen: int, history: History) -> None:
 
 
 @small
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps)
 def test_the_picture_shows_every_iteration_however_it_was_looked_at_and_resumed(steps):
     history = History()
@@ -131,7 +131,7 @@ def test_the_picture_shows_every_iteration_however_it_was_looked_at_and_resumed(
 
 
 @small
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps, st.booleans())
 def test_a_saved_picture_and_the_rest_are_the_whole_drawn_anew(steps, ends):
     where = f"memory://{uuid.uuid4()}/a"
@@ -151,7 +151,7 @@ def test_a_saved_picture_and_the_rest_are_the_whole_drawn_anew(steps, ends):
 
 
 @small
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(steps, steps)
 def test_so_it_is_after_refreshes_and_in_a_run_that_goes_on_in_another_process(first, then):
     where = f"memory://{uuid.uuid4()}/a"

@@ -68,7 +68,6 @@ def test_a_ratio_that_no_float_can_hold_is_neither_infinite_nor_zero(a: float, b
     assert np.isnan(both.ratio().loc[0, "a"])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(cells(), cells()), min_size=1, max_size=8))
 def test_there_is_a_ratio_exactly_where_nothing_is_in_its_way(pairs):
     a, b = (history_of(list(side)) for side in zip(*pairs, strict=True))
@@ -177,7 +176,7 @@ def test_frames_of_two_levels_come_back_from_parquet(tmp_path: Path, statistic: 
         )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(histories(), histories())
 def test_any_two_runs_can_be_compared(a: History, b: History):
     both = gv.compare({"a": a, "b": b})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from gradviz.history.first_nonfinite import BEFORE
 from gradviz.history.history import History
@@ -77,7 +77,6 @@ def test_it_is_found_in_a_merged_column_of_the_picture():
     assert found == (n - 4, "v", "posinf", 1.0)
 
 
-@settings(deadline=None)
 @given(histories())
 def test_it_is_the_first_of_the_frame(history: History):
     frame = history.gradients.query("stage == 'backward' and nonfinite > 0")

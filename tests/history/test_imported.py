@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from gradviz.errors import HistoryError
 from gradviz.history import overview
@@ -15,7 +15,6 @@ from gradviz.history.history import History
 from tests.history.made import INF, LOOKS, NAN, histories, history_of, norms
 
 
-@settings(deadline=None)
 @given(histories())
 def test_a_history_s_own_frame_comes_back(history: History):
     pd.testing.assert_frame_equal(History.from_frame(history.gradients).gradients, history.gradients)
@@ -25,7 +24,6 @@ def test_a_history_s_own_frame_comes_back(history: History):
     pd.testing.assert_frame_equal(again.sort_values(key, ignore_index=True), every.sort_values(key, ignore_index=True))
 
 
-@settings(deadline=None)
 @given(histories())
 def test_in_any_order_of_its_lines(history: History):
     frame = history.gradients

@@ -33,7 +33,7 @@ def test_golden_bytes_shared_with_the_browser(case):
     assert pack(overview.columns, with_minimum=True) == base64.b64decode(case["result"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_every_column_is_the_maximum_minimum_and_union_of_its_iterations(data):
     capacity = data.draw(st.integers(1, 20))
@@ -60,7 +60,7 @@ def test_every_column_is_the_maximum_minimum_and_union_of_its_iterations(data):
     assert kept.start.tolist() == [0, *kept.stop[:-1].tolist()] if total else True
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(length=st.integers(1, 3000), data=st.data())
 def test_one_nan_in_a_long_run_stays_flagged(length, data):
     where = data.draw(st.integers(0, length - 1))

@@ -11,7 +11,7 @@ from gradviz.history.rows import PLANES, RowStore, gathered
 from gradviz.history.schema import NOT_RECORDED, STATISTICS
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(lengths=st.lists(st.integers(0, 9), max_size=5), start=st.integers(0, 40))
 def test_what_was_appended_is_read_whole_and_from_any_start(lengths, start):
     chunk, module.CHUNK = module.CHUNK, 4

@@ -63,7 +63,7 @@ def test_a_norm_within_the_limit_leaves_the_very_same(limit):
     assert as_clip(limit)(whole) is whole
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**16), st.floats(0.01, 10))
 def test_the_factor_is_torch_s_to_the_bit(seed, limit):
     torch.manual_seed(seed)

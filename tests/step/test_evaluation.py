@@ -241,7 +241,7 @@ def joined_gradient(loss, x, y):
     return value, torch.autograd.grad(value, list(model.parameters()))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), kind=st.sampled_from(range(7)))
 def test_micro_batches_of_any_sizes_give_the_joined_batch_s_loss_and_gradient(sizes, kind):
     torch.manual_seed(sum(sizes))

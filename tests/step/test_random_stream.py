@@ -15,7 +15,7 @@ def stream(seed: int = 3) -> RandomStream:
     return RandomStream(nn.Linear(1, 1), seed)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**63 - 1), lengths=st.lists(st.integers(0, 20), min_size=1, max_size=5))
 def test_it_is_the_seed_s_own_stream_however_it_is_cut(seed, lengths):
     own, drawn = stream(seed), []

@@ -48,7 +48,7 @@ CLASSES = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), seed=st.integers(0, 2**16), data=st.data())
 @pytest.mark.parametrize("loss", CLASSES.values(), ids=CLASSES)
 def test_losses_of_classes_add_up_whatever_they_weigh_and_ignore(loss, sizes, seed, data):
@@ -76,7 +76,7 @@ NUMBERS = {
 }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4), seed=st.integers(0, 2**16))
 @pytest.mark.parametrize("loss", NUMBERS.values(), ids=NUMBERS)
 def test_losses_of_numbers_add_up(loss, sizes, seed):

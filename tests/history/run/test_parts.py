@@ -81,7 +81,7 @@ def stored(folder, data, name=NAME):
 # Gradients ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_rows_come_back_whole_and_in_any_pieces(data):
     iterations = data.draw(st.lists(st.integers(0, 10**6), min_size=1, max_size=30, unique=True).map(sorted))
@@ -196,7 +196,7 @@ def test_only_the_row_groups_and_columns_that_are_asked_for_are_read(small_group
     assert not asked
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5), n=st.integers(0, 4), group=st.integers(1, 30))
 def test_merged_parts_hold_the_rows_of_all(lengths, n, group):
     folder, given_parts, given_rows, begin = open_folder(f"memory://{uuid.uuid4()}"), [], [], 0
@@ -439,7 +439,7 @@ def plain(columns, table):
     return told
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(rows=lines, group=st.integers(1, 40), data=st.data())
 def test_tables_come_back_whole_and_in_pieces(rows, group, data):
     folder, table = open_folder(f"memory://{uuid.uuid4()}"), table_of(rows)
@@ -457,7 +457,7 @@ def test_tables_come_back_whole_and_in_pieces(rows, group, data):
     assert plain(part.columns(at), other) == plain({k: c[at] for k, c in given_columns.items()}, table)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(stretches=st.lists(lines, min_size=1, max_size=4), group=st.integers(1, 40))
 def test_merged_tables_hold_the_rows_of_all(stretches, group):
     folder, reader, given_parts = open_folder(f"memory://{uuid.uuid4()}"), Table(KINDS), []

@@ -31,7 +31,7 @@ def kept(name="w", iteration=0, attempt=0, call=0, example=None, dtype="float32"
 DTYPES = ["float64", "float32", "float16", "int64", "uint8", "bool", "complex64"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         arrays.arrays(st.sampled_from(DTYPES), arrays.array_shapes(min_dims=0, min_side=0, max_side=4)), max_size=4
