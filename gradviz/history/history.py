@@ -365,7 +365,9 @@ class History(View):
         with store.lock:
             if epoch >= len(store.epoch_starts):
                 store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
+            n_bytes = 8 * len(row)
             for stage, (table, own) in measured.items():
+                n_bytes += table.nbytes
                 if keeper.is_full:
                     table, own = table[:0], own[:0]  # what a row lacks was not recorded
                 store.stage(stage).append(iteration, epoch, attempt, table, own)
@@ -376,7 +378,7 @@ class History(View):
             store.metrics.append(row)
             store.iterations.append(iteration)
             store.change()
-        keeper.appended(sum(table.nbytes for table, _ in measured.values()) + 8 * len(row))
+        keeper.appended(n_bytes)
         self.notify()
 
     def check_metrics(self, metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -207,7 +207,7 @@ class Handlers:
         elif event in ("epoch_started", "epoch_completed", "epoch_halted"):
             state.epoch_event_counts.update(dict.fromkeys(PER_ITERATION, 0))
         control: Control | None = None
-        for each in self.at(event):
+        for each in tuple(self._attached[event]):
             self.said = control
             if control is None or each.comes_last or event in ENDS:
                 said = self._call(each, event, state)

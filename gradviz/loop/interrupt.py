@@ -21,6 +21,10 @@ class InterruptGuard:
         Whether there was a Ctrl-C that has not acted yet.
     insisted : bool
         Whether a second one came while it was `held` back.
+    at_once : context manager
+        Lets Ctrl-C act at once, where nothing is half done: while waiting for data.
+    held : context manager
+        Holds back every Ctrl-C, while something is done that must not be left half done.
 
     Examples
     --------
@@ -35,7 +39,7 @@ class InterruptGuard:
         self._process = os.getpid()
         self._waits = True
         self._holds = 0
-        self._at_once, self._held = _AtOnce(self), _Held(self)
+        self.at_once, self.held = _AtOnce(self), _Held(self)
         self._previous: Callable[[int, FrameType | None], Any] | None = None
 
     def __enter__(self) -> InterruptGuard:
@@ -49,14 +53,6 @@ class InterruptGuard:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
             self._previous = None
-
-    def at_once(self) -> _AtOnce:
-        """Let Ctrl-C act at once, where nothing is half done: while waiting for data."""
-        return self._at_once
-
-    def held(self) -> _Held:
-        """Hold back every Ctrl-C, while something is done that must not be left half done."""
-        return self._held
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process and self._previous is not None:

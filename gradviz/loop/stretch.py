@@ -142,14 +142,14 @@ class Stretch:
         training, self._thread = self._training, threading.get_ident()
         with InterruptGuard() as training.guard:
             guard = training.guard
-            with guard.held(), ExitStack() as entering:
+            with guard.held, ExitStack() as entering:
                 entering.enter_context(self._apart())
                 entering.enter_context(training.step.training())
                 inside = entering.pop_all()
             try:
                 yield
             finally:
-                with guard.held():
+                with guard.held:
                     inside.close()
             if guard.requested:  # in the last moment: never swallowed
                 raise KeyboardInterrupt
@@ -218,7 +218,7 @@ class Stretch:
     def _end(self) -> None:
         """What each ends with: no gradients left behind, and the last state shown."""
         training = self._training
-        with training.guard.held():
+        with training.guard.held:
             training.state.iteration = training.iterations_run
             if training.state.status in ("training", "paused"):  # by a second Ctrl-C, before anybody could say so
                 training.state.status = "interrupted"

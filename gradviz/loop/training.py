@@ -98,7 +98,7 @@ class Training:
         """The first batch, and all of them, of which it has been taken."""
         self.course.note()
         try:
-            with self.guard.at_once():
+            with self.guard.at_once:
                 iterator = iter(batches)
                 batch = next(iterator)
         except StopIteration:
@@ -200,7 +200,7 @@ class Training:
         state.status = "paused"
         progress.pause()
         self.history.notify(final=True)
-        with self.guard.at_once():
+        with self.guard.at_once:
             if self.guard.requested:  # since it was last asked for
                 raise KeyboardInterrupt
             self.gate.rest()
@@ -236,7 +236,7 @@ class Training:
         finally:
             run = self.course.end()
             if run:
-                with self.guard.held():
+                with self.guard.held:
                     state.metrics = results(self.metrics.values()) | self.validated
                     nonfinite = self._loss.running.nonfinite
                     self.history.end_epoch(state.epoch, run, floats(state.metrics), nonfinite)
@@ -269,7 +269,7 @@ class Training:
             )
             raise
         values, failure = self._measure()
-        with self.guard.held():  # a row is written whole
+        with self.guard.held:  # a row is written whole
             self._record(values)
         if failure is not None:
             raise failure
@@ -328,11 +328,11 @@ Training.validate.__qualname__ = "validate"  # what errors call it by
 
 
 def _interruptible(batches: Iterable[Any], guard: InterruptGuard) -> Iterator[Any]:
-    with guard.at_once():
+    with guard.at_once:
         iterator = iter(batches)
     while True:
         try:
-            with guard.at_once():
+            with guard.at_once:
                 batch = next(iterator)
         except StopIteration:
             return

@@ -104,7 +104,7 @@ class FixedPoint:
         for key, value in values.items():
             looks = None
             if isinstance(value, Tensor):  # one tensor is the common case
-                looks = value.dtype, value.device, value.ndim if key in OF_A_BATCH else value.shape
+                looks = value.dtype, value.device, value.ndim  # a loss has no axis
             if looks is None or looks != self._seen.get(key):
                 self._hold(key, values, iteration)
                 self._seen[key] = looks

@@ -85,10 +85,12 @@ class GradientTaker:
         # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
         # parameters keep none, so that neither momentum nor weight decay moves them.
         drop_gradients(found.leaves.parameters.values())
-        self.masters.drop_gradients()
+        has_masters = bool(self.masters)
+        if has_masters:
+            self.masters.drop_gradients()
         if is_trial:
             self._unused = None  # to look at the graph anew
-        if self._is_closed and not is_trial and not self.masters:  # with those, micro-batches add up in float32
+        if self._is_closed and not is_trial and not has_masters:  # with those, micro-batches add up in float32
             return _InPlace(self, found)
         goes_around = found.leaves.wrapper is not None or any(map(_hooks, found.parameters))
         if self.reentrant or found.leaves.wrapper in _SHARDED or (goes_around and not is_trial):

@@ -261,7 +261,7 @@ def scale_used(loss_scale: ScalesLoss, state: Any) -> float:
     >>> scale_used(loss_scale, loss_scale.init())
     32768.0
     """
-    if is_built_in(loss_scale):
+    if type(loss_scale) in _OWN:
         return float(state["loss_scale"]) if "loss_scale" in state else 1.0
     return float(loss_scale.scale(torch.ones(()), state))
 

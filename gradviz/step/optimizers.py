@@ -261,8 +261,9 @@ class OptimizerState(Mapping[str, dict[str, Any]]):
 
     def settle(self) -> None:
         """Let go of the template of each parameter for which the optimizer keeps all of it by now."""
-        for p in [p for p in self._template if self._is_all_there(p)]:
-            del self._template[p]
+        for p in tuple(self._template):
+            if self._is_all_there(p):
+                del self._template[p]
 
     def _is_all_there(self, p: Tensor) -> bool:
         kept = self.optimizer.state

@@ -32,8 +32,8 @@ def test_the_first_is_held_back_and_every_later_one_raises():
 def test_while_it_is_held_a_second_one_waits_too():
     with InterruptGuard() as guard:
         press()
-        with guard.held():
-            with guard.held():
+        with guard.held:
+            with guard.held:
                 press()
             press()
         assert guard.requested
@@ -83,7 +83,7 @@ def test_in_another_thread_it_does_nothing():
 
 
 def test_one_that_acts_at_once_and_is_ignored_is_not_lost():
-    with InterruptGuard() as guard, guard.at_once():
+    with InterruptGuard() as guard, guard.at_once:
         with contextlib.suppress(KeyboardInterrupt):  # as Python does in what it calls when it forks
             press()
         assert guard.requested

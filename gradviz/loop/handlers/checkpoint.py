@@ -179,7 +179,7 @@ class Checkpoint:
         finally:
             if (self.folder / name).exists():
                 true["written"].append(name)
-        with self._training.guard.held():  # quick, and what is done is known
+        with self._training.guard.held:  # quick, and what is done is known
             for old in earlier:
                 if old != name:
                     (self.folder / old).unlink(missing_ok=True)

@@ -118,8 +118,11 @@ class LossMetric(FunctionMetric):
         self._objective = objective
         self._is_of_targets = counts_targets(objective)
 
-    def _measured(self, part: Fields) -> tuple[float, float]:
-        return self._number(part["loss"]), self.weight(part)  # which has no graph
+    def __call__(self, state: Fields) -> float:
+        """The batch's own loss: it is always there, one number of all parts together, and has no graph."""
+        value = self._number(state["loss"])
+        self.running.add(value, self.weight(state))
+        return value
 
     def weight(self, part: Fields) -> float:
         """Number of examples, or of the targets that the loss does not ignore."""
