@@ -57,6 +57,7 @@ def read(image: Locator, names: Sequence[str], norms: pd.DataFrame) -> Picture:
     lo, hi = colours.domain(positive.max(), positive.min())
     return Picture(
         iterations=len(norms),
+        start=0,
         span=len(norms),
         lo=lo,
         hi=hi,
