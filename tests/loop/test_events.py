@@ -344,14 +344,12 @@ def test_a_handler_that_raises_leaves_the_training_as_it_was_whether_it_ends_the
 
 @pytest.mark.case("L24")
 def test_statistics_that_fail_warn_once_and_leave_the_training_as_it_was(monkeypatch):
-    import gradviz.recorder
-
     _, expected = trained(lambda loop: None, lambda loop: loop.run(FAILING))
 
     def fails(*of, **how):
         raise Mishap
 
-    monkeypatch.setattr(gradviz.recorder, "Statistics", fails)
+    monkeypatch.setattr("gradviz.recorder.plan.Statistics", fails)
 
     def run(loop):
         with pytest.warns(RecordingWarning, match="Mishap") as said:

@@ -104,9 +104,9 @@ def build(place: str, press: Presser) -> tuple[gv.Loop, nn.Module]:
     loop = gv.trainer(model, "cross_entropy", partial(Optimizer, before=at["optimizer"]), keep_gradients=True)
     step, history = loop._training.step, loop.history
     if place == "statistics":
-        before(step, "observe", press)
+        before(step.observer, "see", press)
     if place == "after the statistics":
-        after(step, "observe", press)
+        after(step.observer, "see", press)
     if place == "row":
         before(history._store.stage("backward"), "append", press)
     if place == "after the row":
