@@ -16,6 +16,7 @@ from gradviz.errors import ModelError, OptimizerError
 from gradviz.grad.leaves import Kind, Leaves, leaves_of, walk
 from gradviz.step import stillness
 from gradviz.step.masters import Masters
+from gradviz.step.optimizers import held_by, rate
 from gradviz.step.surrogate import needs_closure
 
 
@@ -139,14 +140,13 @@ class Mask:
     def _drop_gradients_of_others(self, parameters: dict[str, nn.Parameter]) -> None:
         """What has left the model, and the optimizer still holds, is not moved by the last gradient it had."""
         known = {id(self._masters.of(p)) for p in parameters.values()}
-        for group in self._optimizer.param_groups:
-            for p in group["params"]:
-                if id(p) not in known:
-                    p.grad = None
+        for p in held_by(self._optimizer):
+            if id(p) not in known:
+                p.grad = None
 
     def _check_held(self, parameters: dict[str, nn.Parameter]) -> None:
         """Refuse parameters that have taken the places of those that the optimizer holds: they would never train."""
-        held = {id(p) for group in self._optimizer.param_groups for p in group["params"]}
+        held = set(map(id, held_by(self._optimizer)))
         for name, p in parameters.items():
             is_another = self._parameters.get(name, p) is not p
             if is_another and p.requires_grad and id(self._masters.of(p)) not in held:
@@ -159,17 +159,17 @@ class Mask:
     def optimized(self, leaves: Leaves) -> frozenset[str]:
         """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0."""
         groups = self._optimizer.param_groups
-        glance = [leaves, *[(_rate(group), list(map(id, group["params"]))) for group in groups]]
+        glance = [leaves, *[(rate(group), list(map(id, group["params"]))) for group in groups]]
         if glance != self._groups:
             self._groups = glance
-            held = {id(p) for group in groups if _rate(group) != 0 for p in group["params"]}
+            held = set(map(id, held_by(self._optimizer, moved=True)))
             self._optimized = frozenset(
                 name for name, p in leaves.parameters.items() if id(self._masters.of(p)) in held
             )
         return self._optimized
 
     def _adopt(self, parameters: dict[str, nn.Parameter]) -> None:
-        held = {id(p) for group in self._optimizer.param_groups for p in group["params"]}
+        held = set(map(id, held_by(self._optimizer)))
         for name, p in parameters.items():
             if self._masters.of(p) is p:  # it has joined the model since
                 self._masters.add(name, p)
@@ -195,7 +195,3 @@ class Mask:
         group["params"].append(p)
         if "param_names" in group:
             group["param_names"].append(name)
-
-
-def _rate(group: dict[str, Any]) -> float:
-    return float(group.get("lr", 1.0))  # an optimizer of the user's own may have none

@@ -43,7 +43,7 @@ def build_optimizer(optimizer: Any, parameters: Iterable[Tensor], *, own: Collec
     """
     parameters = list(parameters)
     made = _build(optimizer, parameters)
-    held = [p for group in made.param_groups for p in group["params"]]
+    held = held_by(made)
     _check_copies(made, held, own)
     known = {id(p) for p in parameters}
     n_known = sum(id(p) in known for p in held)
@@ -58,6 +58,24 @@ def build_optimizer(optimizer: Any, parameters: Iterable[Tensor], *, own: Collec
             "and would not be trained. Make what they belong to a part of the model, such as model.loss = loss."
         )
     return made
+
+
+def held_by(optimizer: Optimizer, *, moved: bool = False) -> list[Tensor]:
+    """The parameters in its groups; or those that it moves, in groups whose learning rate is not 0.
+
+    Examples
+    --------
+    >>> still, moving = torch.nn.Parameter(torch.zeros(1)), torch.nn.Parameter(torch.ones(1))
+    >>> optimizer = torch.optim.SGD([{"params": [still], "lr": 0.0}, {"params": [moving]}], lr=0.1)
+    >>> len(held_by(optimizer)), held_by(optimizer, moved=True)[0].item()
+    (2, 1.0)
+    """
+    return [p for group in optimizer.param_groups if not moved or rate(group) != 0 for p in group["params"]]
+
+
+def rate(group: Mapping[str, Any]) -> float:
+    """The learning rate of a group; 1 where there is none, as an optimizer of the user's own may have it."""
+    return float(group.get("lr", 1.0))
 
 
 def rewrites_gradients(optimizer: Optimizer) -> bool:

@@ -34,7 +34,7 @@ from gradviz.step.mask import Found, Mask
 from gradviz.step.masters import Masters
 from gradviz.step.model_state import ModelState, check_trainable
 from gradviz.step.objective import Objective, WrappedLoss, as_objective
-from gradviz.step.optimizers import OptimizerState, build_optimizer, rewrites_gradients, take_step
+from gradviz.step.optimizers import OptimizerState, build_optimizer, held_by, rewrites_gradients, take_step
 from gradviz.step.policy import Policy, as_policy
 from gradviz.step.precision import Precision
 from gradviz.step.random_stream import RandomStream
@@ -308,7 +308,7 @@ class TrainStep:
     def _minimize(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """An optimizer that evaluates the loss itself, as LBFGS does: what the first evaluation gave is the step's."""
         first: list[Evaluation] = []
-        held = [p for parameters in self.optimizer.param_groups for p in parameters["params"]]
+        held = held_by(self.optimizer)
         unmoved: list[tuple[Tensor, Tensor]] = []
         self._closure_calls = 0
 

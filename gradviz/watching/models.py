@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gradviz.grad.leaves import Kind, Leaves, leaves_of
+from gradviz.step.optimizers import held_by, rate
 
 
 class Held(NamedTuple):
@@ -53,8 +54,8 @@ class Models:
         self._parameters: dict[str, Tensor] = {}
         self._optimized: frozenset[str] = frozenset()
         self._trained: dict[str, bool] | None = None
-        self.frozen: list[str] = []
-        self.unfrozen: list[str] = []
+        self._frozen: list[str] = []
+        self._unfrozen: list[str] = []
         self.held: list[Held] = []
         self.look()
 
@@ -79,14 +80,14 @@ class Models:
         trained = {name: p.requires_grad for name, p in self._parameters.items()}
         if self._trained is not None:
             changed = [name for name, now in trained.items() if self._trained.get(name, now) != now]
-            self.frozen += [name for name in changed if not trained[name]]
-            self.unfrozen += [name for name in changed if trained[name]]
+            self._frozen += [name for name in changed if not trained[name]]
+            self._unfrozen += [name for name in changed if trained[name]]
         self._trained = trained
 
     def _divide(self) -> None:
         """Between the optimizers."""
-        ids = [{id(p) for group in optimizer.param_groups for p in group["params"]} for optimizer in self._optimizers]
-        everyone = set().union(*ids)
+        ids = [frozenset(map(id, held_by(optimizer))) for optimizer in self._optimizers]
+        everyone = frozenset().union(*ids)
         self.held = []
         for own in ids:
             those = {
@@ -95,20 +96,14 @@ class Models:
                 if p.requires_grad and (id(p) in own or id(p) not in everyone)
             }
             every_id = frozenset(map(id, those.values()))
-            self.held.append(Held(list(those), list(those.values()), frozenset(own), every_id, object()))
-        moved = {
-            id(p)
-            for optimizer in self._optimizers
-            for group in optimizer.param_groups
-            if _rate(group) != 0
-            for p in group["params"]
-        }
+            self.held.append(Held(list(those), list(those.values()), own, every_id, object()))
+        moved = {id(p) for optimizer in self._optimizers for p in held_by(optimizer, moved=True)}
         self._optimized = frozenset(name for name, p in self._parameters.items() if id(p) in moved)
 
     def changes(self) -> tuple[list[str], list[str]]:
         """What was frozen and unfrozen since this was last asked."""
-        changes = self.frozen, self.unfrozen
-        self.frozen, self.unfrozen = [], []
+        changes = self._frozen, self._unfrozen
+        self._frozen, self._unfrozen = [], []
         return changes
 
     @property
@@ -146,8 +141,4 @@ def _are(some: Sequence[object], others: Sequence[object]) -> bool:
 
 def _glance(optimizer: Optimizer) -> list[Any]:
     # Not the rate itself, which a schedule sets anew in every step.
-    return [(_rate(group) != 0, list(map(id, group["params"]))) for group in optimizer.param_groups]
-
-
-def _rate(group: dict[str, Any]) -> float:
-    return float(group.get("lr", 1.0))  # an optimizer of the user's own may have none
+    return [(rate(group) != 0, list(map(id, group["params"]))) for group in optimizer.param_groups]

@@ -18,10 +18,7 @@ from torch.optim import Optimizer
 
 from gradviz.errors import (
     HistoryError,
-    ModelError,
-    OptimizerError,
     RecordingWarning,
-    described,
     names_nearest_keyword,
     warn,
     whole,
@@ -33,6 +30,7 @@ from gradviz.recorder.recorder import Outcome, Recorder
 from gradviz.recorder.settings import Record, Settings
 from gradviz.step.surrogate import needs_closure
 from gradviz.watching import scalers
+from gradviz.watching.arguments import as_models, as_optimizers, check_held, check_scaler, inner, names_of
 from gradviz.watching.backward import BackwardEnd
 from gradviz.watching.marks import Marks, Means
 from gradviz.watching.models import Models
@@ -137,12 +135,12 @@ def watch(
     [[0.0, 9.0], [1.0, 5.76]]
     """
     settings = Settings(record, stages, every, budget, histograms_every)
-    models = _as_models(model)
-    optimizers = _as_optimizers(optimizer)
-    _check_scaler(scaler)
+    models = as_models(model)
+    optimizers = as_optimizers(optimizer)
+    check_scaler(scaler)
     followed = Models({f"{name}." if name else "": each for name, each in models.items()}, optimizers)
-    names = _names(models, optimizers)
-    _check_held(followed, optimizers, names)
+    names = names_of(models, optimizers)
+    check_held(followed, optimizers, names)
     history = History(
         memory_limit=memory_limit, save_to=save_to, if_exists=if_exists, flush_interval_s=flush_interval_s
     )
@@ -507,7 +505,7 @@ class Watch:
         self._end(tap, skipped=True)
 
     def _tapped(self, optimizer: Optimizer) -> list[Tap]:
-        itself = _inner(optimizer)
+        itself = inner(optimizer)
         return [tap for tap in self._taps if tap.optimizer is itself]
 
 
@@ -523,88 +521,3 @@ def _close_at_exit() -> None:
             each._close(getattr(sys, "last_value", None))
 
     atexit.register(close)
-
-
-# Arguments -------------------------------------------------------------------------------------------------------
-
-
-def _as_models(model: Any) -> dict[str, nn.Module]:
-    models = dict(model) if isinstance(model, Mapping) else {"": model}
-    for name, each in models.items():
-        if not isinstance(each, nn.Module):
-            came = "an optimizer" if isinstance(each, Optimizer) else described(each)
-            raise ModelError(
-                f"watch takes the model and its optimizer: gv.watch(model, optimizer); the model was {came}. Several "
-                'go by name: gv.watch({"G": g, "D": d}, [opt_g, opt_d]).'
-            )
-        if not isinstance(name, str) or (isinstance(model, Mapping) and not name):
-            raise ModelError(f'A model goes by a name, as in gv.watch({{"G": g}}, optimizer); got {name!r}.')
-    if not models:
-        raise ModelError("There is no model to watch: gv.watch(model, optimizer).")
-    return models
-
-
-def _as_optimizers(optimizer: Any) -> list[Optimizer]:
-    given = [optimizer] if isinstance(optimizer, Optimizer) else optimizer
-    if isinstance(given, str | nn.Module | Mapping) or not isinstance(given, Iterable):
-        raise OptimizerError(
-            f"watch takes the optimizer that steps, or a list of them: gv.watch(model, optimizer); got "
-            f"{described(optimizer)}."
-        )
-    optimizers = []
-    for each in given:
-        if not isinstance(each, Optimizer):
-            raise OptimizerError(
-                f"watch takes optimizers that step, a torch.optim.Optimizer each; got {described(each)}."
-            )
-        optimizers.append(_inner(each))
-    if not optimizers:
-        raise OptimizerError("There is no optimizer to watch: gv.watch(model, optimizer).")
-    if len({id(each) for each in optimizers}) < len(optimizers):
-        raise OptimizerError("The same optimizer is there twice; name each once.")
-    return optimizers
-
-
-def _inner(optimizer: Optimizer) -> Optimizer:
-    """The one inside, where a library has wrapped it, whatever it calls it there: that one steps."""
-    inside = [each for each in vars(optimizer).values() if isinstance(each, Optimizer) and each is not optimizer]
-    return _inner(inside[0]) if len(inside) == 1 else optimizer
-
-
-def _check_scaler(scaler: Any) -> None:
-    needed = ("is_enabled", "get_scale", "unscale_", "step", "update")
-    if scaler is not None and not all(hasattr(scaler, name) for name in needed):
-        raise TypeError(f"scaler is a torch.amp.GradScaler; got {described(scaler)}.")
-
-
-def _names(models: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]) -> list[str] | None:
-    """What the optimizers are called: as the model that each alone moves, and nothing else; or by their places."""
-    if len(optimizers) < 2:
-        return None
-    own = {name: {id(p) for p in model.parameters()} for name, model in models.items()}
-    moved = [
-        [name for name, ids in own.items() if any(id(p) in ids for group in each.param_groups for p in group["params"])]
-        for each in optimizers
-    ]
-    alone = [names[0] for names in moved if len(names) == 1]
-    is_clear = "" not in models and len(set(alone)) == len(optimizers)
-    return alone if is_clear else [str(place) for place in range(len(optimizers))]
-
-
-def _check_held(followed: Models, optimizers: Sequence[Optimizer], names: Sequence[str] | None) -> None:
-    known = {id(p) for p in followed.parameters().values()}
-    for place, optimizer in enumerate(optimizers):
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        others = sum(id(p) not in known for p in held)
-        kind, which = type(optimizer).__name__, "" if names is None else f" (number {place})"
-        if held and others == len(held):
-            raise OptimizerError(
-                f"The {kind}{which} holds no parameter of the model, so there would be nothing to see. Give the model "
-                "that it trains; several go by name: gv.watch({'G': g, 'D': d}, [opt_g, opt_d])."
-            )
-        if others:
-            warn(
-                f"The {kind}{which} holds {others} of {len(held)} parameters that belong to no model watched, and they "
-                "are not recorded. Give that as well: gv.watch({'model': model, 'loss': loss}, optimizer).",
-                RecordingWarning,
-            )
