@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -72,54 +73,38 @@ def _kinds(kind: type[Any]) -> Iterator[type[Any]]:
         yield from _kinds(below)
 
 
-def _everyone() -> list[Any]:
-    return list(_listeners)
+def _telling(plain: Callable[..., Any], before: str) -> Callable[..., Any]:
+    """A method that tells of its scaler, and then does what it did."""
 
-
-def _tell_scale(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
-    def scale(self: Any, *args: Any, **keys: Any) -> Any:
-        for each in _everyone():
-            each.scales(self)
+    def telling(self: Any, *args: Any, **keys: Any) -> Any:
+        _tell(before, self)
         return plain(self, *args, **keys)
 
-    return scale
+    return telling
 
 
-def _tell_unscale(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _telling_of_optimizer(plain: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
+    """One that tells of the optimizer that it is given as well, before and after."""
+
     @functools.wraps(plain)
-    def unscale_(self: Any, optimizer: Optimizer, *args: Any, **keys: Any) -> Any:
-        for each in _everyone():
-            each.unscales(self, optimizer)
+    def telling(self: Any, optimizer: Optimizer, *args: Any, **keys: Any) -> Any:
+        _tell(before, self, optimizer)
         result = plain(self, optimizer, *args, **keys)
-        for each in _everyone():
-            each.has_unscaled(self, optimizer)
+        _tell(after, self, optimizer)
         return result
 
-    return unscale_
+    return telling
 
 
-def _tell_step(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def step(self: Any, optimizer: Optimizer, *args: Any, **keys: Any) -> Any:
-        for each in _everyone():
-            each.steps(self, optimizer)
-        result = plain(self, optimizer, *args, **keys)
-        for each in _everyone():
-            each.has_stepped(self, optimizer)
-        return result
-
-    return step
+def _tell(what: str, *given: Any) -> None:
+    for each in list(_listeners):
+        getattr(each, what)(*given)
 
 
-def _tell_update(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def update(self: Any, *args: Any, **keys: Any) -> Any:
-        for each in _everyone():
-            each.updates(self)
-        return plain(self, *args, **keys)
-
-    return update
-
-
-_TELLING = {"scale": _tell_scale, "unscale_": _tell_unscale, "step": _tell_step, "update": _tell_update}
+_TELLING: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "scale": partial(_telling, before="scales"),
+    "unscale_": partial(_telling_of_optimizer, before="unscales", after="has_unscaled"),
+    "step": partial(_telling_of_optimizer, before="steps", after="has_stepped"),
+    "update": partial(_telling, before="updates"),
+}

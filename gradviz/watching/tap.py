@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
+from gradviz.grad.algebra import is_incomplete
 from gradviz.recorder.pace import Pace
 from gradviz.recorder.recorder import Draft, Recorder
 from gradviz.recorder.subject import Gradients
@@ -67,7 +68,7 @@ class Tap:
 
     def _begin(self) -> None:
         self._draft: Draft | None = None
-        self._has_begun = self._is_due = self._is_touched = False
+        self._has_begun = self._is_touched = False
         self._reached: set[int] = set()
         self._before_closure: list[tuple[Tensor, Tensor, int]] = []
         self._traces: _Traces | None = None
@@ -95,21 +96,19 @@ class Tap:
         """
         if self._held.ids.isdisjoint(reached) or self._closure_calls > 1:
             return
-        if (
-            self._stepped_within is not None and self._stepped_within == current_pass()
-        ):  # one that steps in hooks, as soon as it has a gradient
-            return
+        if self._stepped_within is not None and self._stepped_within == current_pass():
+            return  # one that steps in hooks, as soon as it has a gradient
         self._begun()
         if self._before_closure:
             self._forget_cleared()
         self._reached |= reached
-        if self._is_due:
-            self._see_backward(is_scaled=is_scaled)
+        if self._draft is not None:
+            self._see_backward(self._draft, is_scaled=is_scaled)
 
     def _begun(self) -> None:
         if not self._has_begun:
-            self._has_begun, self._is_due = True, self._pace.is_due(self._count)
-            self._draft = Draft() if self._is_due else None
+            self._has_begun = True
+            self._draft = Draft() if self._pace.is_due(self._count) else None
 
     @property
     def _held(self) -> Held:
@@ -121,7 +120,7 @@ class Tap:
         # Who assigns gradients by hand has had no backward pass: there None is all that tells.
         reached = self._reached or held.every_id
         unused = []
-        if not held.every_id <= reached or any(map(_is_none, given.values())):
+        if not held.every_id <= reached or is_incomplete(given.values()):
             unused = [
                 name
                 for name, p in zip(held.names, held.parameters, strict=True)
@@ -129,10 +128,9 @@ class Tap:
             ]
         return Gradients(given, unused, held.kind)
 
-    def _see_backward(self, *, is_scaled: bool) -> None:
-        assert self._draft is not None
+    def _see_backward(self, draft: Draft, *, is_scaled: bool) -> None:
         gradients = self._gradients()
-        self._recorder.observe(self._draft, "backward", gradients, of=self.place)
+        self._recorder.observe(draft, "backward", gradients, of=self.place)
         self._is_touched = False
         if "clipped" in self._recorder.stages:
             self._traces = _Traces.of(gradients, self._sample)
@@ -140,9 +138,9 @@ class Tap:
             # A scale is known when it is taken out; until then the entries are kept.
             if is_scaled:
                 copies = {name: gradient.detach().clone() for name, gradient in gradients.reached.items()}
-                self._clones = gradients._replace(given=copies)
+                self._clones = replace(gradients, given=copies)
             else:
-                self._recorder.count(self._draft, "backward", gradients)
+                self._recorder.count(draft, "backward", gradients)
 
     def _wants_histograms(self) -> bool:
         # By its own count: of two optimizers in turn, one would have all and the other none.
@@ -151,17 +149,17 @@ class Tap:
     def _sample(self, gradients: Gradients) -> NDArray[np.int64] | None:
         return self._recorder.sample("backward", gradients, of=self.place)
 
-    def _check_touched(self) -> None:
+    def _check_touched(self, gradients: Gradients) -> None:
         """Whether somebody has written into the gradients since the backward pass."""
         if self._traces is not None and not self._is_touched:
-            now = _Traces.of(self._gradients(), self._sample)
+            now = _Traces.of(gradients, self._sample)
             self._is_touched = not now.shows_no_write(self._traces)
 
     # A loss scale -------------------------------------------------------------------------------------------------
 
     def is_unscaled_by(self, scaler: Any) -> None:
         """Its scale is about to be taken out of the gradients, for all that we know of them by then."""
-        self._check_touched()
+        self._check_touched(self._gradients())
         self.scaler, self._scale = scaler, float(scaler.get_scale())
 
     def has_been_unscaled(self) -> None:
@@ -185,7 +183,7 @@ class Tap:
             ]
         else:
             self.has_gradients()
-        if self._draft is not None:
+        if self._draft is not None and self._recorder.wants_updates:
             self._recorder.before_step(self._draft, dict(zip(self._held.names, self._held.parameters, strict=True)))
 
     def _forget_cleared(self) -> None:
@@ -209,43 +207,42 @@ class Tap:
     def has_gradients(self) -> None:
         """The optimizer gets them as they are now."""
         self._begun()
-        if self._draft is None:
+        draft = self._draft
+        if draft is None:
             return
         left = getattr(self.optimizer, "grad_scale", None)  # what a fused optimizer has yet to take out
         left = 1.0 if left is None else float(left)
         self._scale = left if self._scale == 1 else self._scale
-        if "backward" not in self._draft.rows and not self._reached:
+        if "backward" not in draft.rows and not self._reached:
             # They were assigned, and no backward pass was seen: these are the gradients as they came.
-            self._recorder.observe(self._draft, "backward", self._gradients(), by=left, of=self.place)
+            gradients = self._gradients()
+            self._recorder.observe(draft, "backward", gradients, by=left, of=self.place)
             if self._wants_histograms():
-                self._count_scaled(self._gradients(), left)
+                self._count_entries(draft, "backward", gradients, left)
             return
-        self._draft.divide("backward", self._scale)
+        draft.divide("backward", self._scale)
         if self._clones is not None:
-            self._count_scaled(self._clones, self._scale)
+            self._count_entries(draft, "backward", self._clones, self._scale)
         if "clipped" in self._recorder.stages:
-            self._see_clipped(left)
+            self._see_clipped(draft, self._gradients(), left)
 
-    def _count_scaled(self, gradients: Gradients, scale: float) -> None:
-        assert self._draft is not None
+    def _count_entries(self, draft: Draft, stage: str, gradients: Gradients, scale: float) -> None:
+        """Take histograms of gradients in which there is a scale."""
         if scale != 1:
-            gradients = gradients._replace(given={name: g / scale for name, g in gradients.reached.items()})
-        self._recorder.count(self._draft, "backward", gradients)
+            gradients = replace(gradients, given={name: g / scale for name, g in gradients.reached.items()})
+        self._recorder.count(draft, stage, gradients)
 
-    def _see_clipped(self, left: float) -> None:
+    def _see_clipped(self, draft: Draft, gradients: Gradients, left: float) -> None:
         """Read them again, if they seem to have been written into; at first, and ever more rarely, in any case."""
-        assert self._draft is not None
-        self._check_touched()
+        self._check_touched(gradients)
         is_checked = self._count < FIRST or self._count & (self._count - 1) == 0
         if not (self._is_touched or self._always_read or is_checked):
             return
-        gradients = self._gradients()
-        self._recorder.observe(self._draft, "clipped", gradients, by=left, of=self.place)
-        if "clipped" in self._draft.rows:
+        self._recorder.observe(draft, "clipped", gradients, by=left, of=self.place)
+        if "clipped" in draft.rows:
             self._always_read = self._always_read or not self._is_touched  # it left no trace
             if self._wants_histograms():
-                clipped = {name: g / left for name, g in gradients.reached.items()} if left != 1 else gradients.given
-                self._recorder.count(self._draft, "clipped", gradients._replace(given=clipped))
+                self._count_entries(draft, "clipped", gradients, left)
 
     def ends(self, *, skipped: bool = False) -> Taken:
         """The iteration is over; what became of it."""
@@ -285,5 +282,4 @@ class _Traces(NamedTuple):
 
 Sampler = Callable[[Gradients], NDArray[np.int64] | None]
 _grad = operator.attrgetter("grad")
-_is_none = functools.partial(operator.is_, None)
 _version = operator.attrgetter("_version")
