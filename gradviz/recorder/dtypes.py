@@ -10,9 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from gradviz.history.history import History
-from gradviz.history.schema import Parameter
 from gradviz.recorder.plan import Plan
-from gradviz.recorder.subject import Subject
+from gradviz.recorder.subject import Subject, in_words
 
 Key = tuple[str, str]
 """The name of a parameter, and of what: "parameter", "gradient", or one of the optimizer's moments."""
@@ -67,13 +66,3 @@ class Dtypes:
 def _is_moment(of: str, value: Any, p: Tensor) -> bool:
     """Whether an optimizer keeps it in the shape of the parameter, as torch calls it: "exp_avg", say."""
     return isinstance(value, Tensor) and value.shape == p.shape and of != "step"
-
-
-def describe(name: str, tensor: Tensor) -> Parameter:
-    """A parameter as the history knows it."""
-    return Parameter(name=name, shape=tuple(tensor.shape), dtype=in_words(tensor))
-
-
-def in_words(tensor: Tensor) -> str:
-    """Its dtype, as text."""
-    return str(tensor.dtype).removeprefix("torch.")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from gradviz.grad.algebra import Grad
-from gradviz.grad.leaves import Leaves, leaves_of
+from gradviz.grad.leaves import leaves_of
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
 from gradviz.recorder.pace import Pace
@@ -76,6 +76,8 @@ class StepRecorder:
 
     def before_step(self) -> None:
         """The optimizer is about to move the parameters."""
+        if not self._recorder.wants_updates:
+            return
         with self.pace:
             self._begun()
             if self._draft is not None:
@@ -84,7 +86,7 @@ class StepRecorder:
 
     def after_step(self) -> None:
         """It has."""
-        if self._draft is not None:
+        if self._draft is not None and self._recorder.wants_updates:
             with self.pace:
                 self._recorder.after_step(self._draft)
 
@@ -107,16 +109,16 @@ class _Stepped:
 
     def __init__(self, step: TrainStep) -> None:
         self._step = step
-
-    @property
-    def _leaves(self) -> Leaves:
-        return leaves_of(self._step.model)
+        self._leaves = leaves_of(step.model)
 
     def parameters(self) -> Mapping[str, Tensor]:
+        self._leaves = leaves_of(self._step.model)
         return self._leaves.parameters
 
     def optimized(self) -> Set[str]:
-        return self._step.optimized()
+        # The leaves of the last time that parameters were asked for: others have gradients of another kind, and are
+        # asked for first. Looking at the whole tree in every step is what a small step can feel.
+        return self._step.optimized(self._leaves)
 
     def moments(self) -> Mapping[str, Any]:
         return self._step.optimizer_state

@@ -54,7 +54,6 @@ class Pace:
         self._costs: float | None = None  # an iteration that is recorded, of late
         self._costs_anyway: float | None = None  # one that is not
         self._n_left_out = 0
-        self._has_warned = False
 
     def __enter__(self) -> None:
         if not self._depth:
@@ -89,23 +88,23 @@ class Pace:
         rest = now - last - own
         if self._step is not None:
             rest = min(rest, LONGEST * self._step)
-        self._step = rest if self._step is None else self._step + (rest - self._step) / 8
+        self._step = _followed(self._step, rest)
         fade = math.exp(-1 / HORIZON)
         self._spent, self._rest = self._spent * fade + own, self._rest * fade + rest
         if was_recorded:
-            self._costs = own if self._costs is None else self._costs + (own - self._costs) / 8
+            self._costs = _followed(self._costs, own)
             return
-        self._costs_anyway = own if self._costs_anyway is None else self._costs_anyway + (own - self._costs_anyway) / 8
+        self._costs_anyway = _followed(self._costs_anyway, own)
         self._n_left_out += 1
-        if self._n_left_out == PATIENCE and self._budget is not None and not self._has_warned:
-            self._warn_if_out_of_reach(self._budget, self._costs_anyway / self._step)
+        if self._n_left_out == PATIENCE and self._budget is not None:
+            self._warn_if_out_of_reach(self._budget, self._costs_anyway, self._step)
 
-    def _warn_if_out_of_reach(self, budget: float, anyway: float) -> None:
+    def _warn_if_out_of_reach(self, budget: float, costs: float, step: float) -> None:
         """A row without gradients costs something too, and of a small step that may be more than the budget."""
-        self._has_warned = True
+        anyway = costs / step
         if anyway > budget:
             warn(
-                f"budget={budget} cannot be kept: of a step of {(self._step or 0) * 1e3:.1f} ms, a row without any "
+                f"budget={budget} cannot be kept: of a step of {step * 1e3:.1f} ms, a row without any "
                 f"gradient costs {anyway:.0%}. Gradients are left out nearly always; every=10 records one in ten. Said "
                 "once.",
                 RecordingWarning,
@@ -115,3 +114,8 @@ class Pace:
     def overhead(self) -> float:
         """What recording costs now, as a share of the step without it; NaN before it is known."""
         return self._spent / self._rest if self._rest > 0 else math.nan
+
+
+def _followed(mean: float | None, value: float) -> float:
+    """A mean that goes along with its values."""
+    return value if mean is None else mean + (value - mean) / 8

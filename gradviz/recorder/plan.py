@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gradviz.grad.statistics import STATISTICS, Statistics
 from gradviz.history.history import Row
 from gradviz.history.schema import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, UNUSED, Parameter
-from gradviz.recorder.subject import Gradients, Subject
+from gradviz.recorder.subject import Gradients, Subject, in_words
 
 
 class Plan:
@@ -24,7 +24,7 @@ class Plan:
         self.kind, self.unused = gradients.kind, gradients.unused
         row = {parameter["name"]: place for place, parameter in enumerate(described)}
         reached = gradients.reached
-        self.reached = {name: str(gradient.dtype).removeprefix("torch.") for name, gradient in reached.items()}
+        self.reached = {name: in_words(gradient) for name, gradient in reached.items()}
         """The dtypes of the gradients, by name."""
         self._rows = [row[name] for name in reached]
         self._is_whole = self._rows == list(range(len(row)))
@@ -57,7 +57,7 @@ class Plan:
         return self._statistics.sample(list(gradients.reached.values()))
 
     def _numbers(self, gradients: Gradients) -> NDArray[np.float64]:
-        measured = self._statistics([gradient for gradient in gradients.given.values() if gradient is not None])
+        measured = self._statistics(list(gradients.reached.values()))
         if self._is_whole:
             return measured
         self._table[self._rows] = measured

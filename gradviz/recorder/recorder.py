@@ -16,10 +16,10 @@ from gradviz.grad.histograms import HIGH, LOW, Counts, histograms
 from gradviz.grad.statistics import STATISTICS
 from gradviz.history.history import History, Row
 from gradviz.history.schema import Parameter
-from gradviz.recorder.dtypes import Dtypes, describe
+from gradviz.recorder.dtypes import Dtypes
 from gradviz.recorder.plan import Plan
 from gradviz.recorder.settings import Settings
-from gradviz.recorder.subject import Gradients, Subject
+from gradviz.recorder.subject import Gradients, Subject, describe
 
 N_SCALING = 4
 """Statistics that are multiplied as the entries are: norm, mean, std and max_abs come first."""
@@ -175,11 +175,14 @@ class Recorder:
         except Exception as error:
             self.warn(error, "Histograms")
 
+    @property
+    def wants_updates(self) -> bool:
+        """Whether it is to be told before a step and after it."""
+        return "update" in self.stages
+
     def before_step(self, draft: Draft, parameters: Mapping[str, Tensor]) -> None:
         """Remember what an optimizer may move."""
         draft.before = {}
-        if "update" not in self.stages:
-            return
         try:
             draft.before = {name: p.detach().clone() for name, p in parameters.items()}
         except Exception as error:
@@ -210,8 +213,8 @@ class Recorder:
             if not self._is_declared:
                 self.declare()
             stages = {} if draft is None else dict(draft.rows)
-            table, states = stages.pop("backward", _NO_ROW)
             is_thinned = draft is None and self.stages
+            table, states = (None, None) if is_thinned else stages.pop("backward", _NO_ROW)
             if draft is not None:
                 self._write_beside(iteration, draft)
             if outcome.frozen or outcome.unfrozen:
@@ -220,8 +223,8 @@ class Recorder:
             self.history.append(
                 iteration,
                 outcome.epoch,
-                None if is_thinned else table,
-                None if is_thinned else states,
+                table,
+                states,
                 outcome.metrics,
                 outcome.loss_scale,
                 outcome.skipped,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Set
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from torch import Tensor
 
+from gradviz.grad.algebra import is_incomplete
+from gradviz.history.schema import Parameter
 
-class Gradients(NamedTuple):
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
     """The gradients of one iteration at one stage.
 
     Attributes
@@ -26,9 +32,11 @@ class Gradients(NamedTuple):
     unused: Collection[str]
     kind: object
 
-    @property
-    def reached(self) -> dict[str, Tensor]:
+    @functools.cached_property
+    def reached(self) -> Mapping[str, Tensor]:
         """Those there are."""
+        if not is_incomplete(self.given.values()):
+            return self.given  # type: ignore[return-value]
         return {name: gradient for name, gradient in self.given.items() if gradient is not None}
 
 
@@ -46,3 +54,13 @@ class Subject(Protocol):
 
     def n_with_moments(self) -> int:
         """Of how many parameters something is kept: moments appear with an optimizer's first step."""
+
+
+def describe(name: str, tensor: Tensor) -> Parameter:
+    """A parameter as the history knows it."""
+    return Parameter(name=name, shape=tuple(tensor.shape), dtype=in_words(tensor))
+
+
+def in_words(tensor: Tensor) -> str:
+    """Its dtype, as text."""
+    return str(tensor.dtype).removeprefix("torch.")

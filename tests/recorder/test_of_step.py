@@ -22,9 +22,9 @@ from gradviz.history import overview
 from gradviz.history.history import History
 from gradviz.loop.loop import Loop
 from gradviz.loop.trainer import trainer
-from gradviz.recorder.dtypes import describe
 from gradviz.recorder.of_step import StepRecorder as Recorder
 from gradviz.recorder.settings import Record, Settings
+from gradviz.recorder.subject import describe
 from gradviz.step.policy import Policy
 from gradviz.step.train_step import train_step
 
