@@ -236,7 +236,7 @@ class History(View):
         """
         from gradviz.history.asked import asked
 
-        return asked(self._store, measure, stage, start, stop, most)
+        return self._reading(lambda: asked(self._store, measure, stage, start, stop, most))
 
     # Written by recorders --------------------------------------------------------------------------------------
 
@@ -585,11 +585,11 @@ class History(View):
 
     def columns(self, start: int = 0) -> Columns:
         """The iterations from `start` on as columns of a picture: a row for each parameter's norm, the loss last."""
-        return self._picture.columns(start)
+        return self._reading(lambda: self._picture.columns(start))
 
     def overview(self) -> tuple[Columns, int]:
         """The whole run in a bounded number of columns, and how many iterations they show."""
-        return self._picture.overview()
+        return self._reading(self._picture.overview)
 
     def subscribe(self, listener: Listener) -> None:
         """Call a bound method after every append, for as long as its object lives."""

@@ -111,7 +111,7 @@ class Opened(History):
         progress.epoch = told.get("epoch") or max(len(self.epoch_starts) - 1, 0)
         means = self._store.epochs[-1] if self._store.epochs else {}
         progress.metrics = {name: value for name, value in means.items() if name not in _NO_METRICS}
-        loss = self._store.read_loss(max(len(self) - 1, 0))
+        loss = self._reading(lambda: self._store.read_loss(max(len(self) - 1, 0)))
         if len(loss.values) and (loss.missing is None or not loss.missing[0]):
             progress.loss = float(loss.values[0])
 

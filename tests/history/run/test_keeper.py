@@ -283,7 +283,7 @@ def test_an_existing_run_is_refused_told_of_and_left_as_it_is(tmp_path):
         begun(save_to=folder).begin_run()
     said = str(error.value)
     assert f"{folder} holds a run of {N} parameters" in said
-    assert "no checkpoints to go on from; to begin again at iteration 0" in said
+    assert "no checkpoints to go on from. To keep its rows:" in said
     for way_out in ('if_exists="resume"', 'if_exists="overwrite"', "save_to="):
         assert way_out in said
     assert contents(folder) == before
