@@ -1,5 +1,6 @@
-// Builds the two files of gradviz/static/. The output depends on the sources and the pinned tools only (no time
-// stamps, no absolute paths), so that two builds can be compared byte by byte.
+// Builds gradviz/static/: a script and a style sheet for each widget, which are the files that lie in src/ itself. The
+// output depends on the sources and the pinned tools only (no time stamps, no absolute paths), so that two builds can
+// be compared byte by byte.
 import { build } from "esbuild";
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -42,7 +43,7 @@ function members() {
     if (!/^lib\..*\.d\.ts$/.test(file)) continue;
     for (const word of words(read(`node_modules/typescript/lib/${file}`), /\b[a-z]+[A-Z]\w*/g)) known.add(word);
   }
-  const sources = readdirSync(`${here}src`).filter((file) => file.endsWith(".ts")).sort();
+  const sources = readdirSync(`${here}src`, { recursive: true }).filter((file) => file.endsWith(".ts")).sort();
   const source = sources.map((file) => read(`src/${file}`)).join("\n");
   // What a module exports is reached as a member of `import * as`, and has a short name anyway.
   for (const word of words(source, /(?<=export (function|const|class) )\w+/g)) known.add(word);
@@ -51,9 +52,10 @@ function members() {
   return [...words(source, /\b(?!jp|gv)[a-z]+[A-Z]\w*/g)].filter((word) => !known.has(word)).sort();
 }
 
+const entries = (ending) => readdirSync(`${here}src`).filter((file) => file.endsWith(ending)).sort().map((file) => `src/${file}`);
 await build({
   absWorkingDir: here,
-  entryPoints: { heatmap: "src/heatmap.ts" },
+  entryPoints: entries(".ts"),
   outdir: "../gradviz/static",
   bundle: true,
   format: "esm",
@@ -69,7 +71,7 @@ await build({
 });
 await build({
   absWorkingDir: here,
-  entryPoints: { heatmap: "src/heatmap.css" },
+  entryPoints: entries(".css"),
   outdir: "../gradviz/static",
   bundle: true,
   // The oldest browsers that read what the script reads; esbuild adds the prefixes that these need.

@@ -22,7 +22,7 @@ from gradviz.widgets.wire import pack
 class Measure:
     """A number that cells can show: on a button, in its tooltip, before a value, and of many in a sentence.
 
-    `scale` is how it becomes a colour (`js/src/colour.ts`); `needs` are stages without which there is none.
+    `scale` is how it becomes a colour (`js/src/data/colour.ts`); `needs` are stages without which there is none.
     """
 
     word: str

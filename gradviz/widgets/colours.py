@@ -1,4 +1,4 @@
-"""From a number to a colour (`js/src/colour.ts`): 256 steps between two powers of ten, or of two.
+"""From a number to a colour (`js/src/data/colour.ts`): 256 steps between two powers of ten, or of two.
 
 Norms are drawn in viridis (Stéfan van der Walt and Nathaniel Smith, CC0), which is perceptually even and readable
 without hue. Ratios are drawn in blue below 1 and orange above, which nearly all eyes tell apart. The tables are sent

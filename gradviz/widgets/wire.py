@@ -1,4 +1,4 @@
-"""The byte layout of columns between Python and the browser (`js/src/wire.ts`).
+"""The byte layout of columns between Python and the browser (`js/src/data/wire.ts`).
 
 Little-endian, one buffer, no padding::
 

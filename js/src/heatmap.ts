@@ -1,10 +1,10 @@
 // The entry: an anywidget front end (AFM). A factory, because some hosts evaluate the module once for many
 // widgets: nothing lives at the level of the module. The store belongs to the model and is shared by its views.
 import type { InitializeProps, RenderProps } from "@anywidget/types";
-import { Store } from "./store";
-import type { Model, Traits } from "./store";
-import { View } from "./view";
-import type { AnswerMessage, Buffer, ColumnsMessage } from "./wire";
+import { Store } from "./data/store";
+import type { Model, Traits } from "./data/store";
+import { View } from "./heatmap/view";
+import type { AnswerMessage, Buffer, ColumnsMessage } from "./data/wire";
 
 /** Hosts older than anywidget 0.11 give no signal and expect a function that cleans up. */
 function lifetime(signal: AbortSignal | undefined): { signal: AbortSignal; end: () => void } {

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Chip } from "../src/chips";
-import { coveredBy, placeChips } from "../src/chips";
-import { Look } from "../src/looks";
+import type { Chip } from "../src/heatmap/chips";
+import { coveredBy, placeChips } from "../src/heatmap/chips";
+import { Look } from "../src/data/looks";
 
 const SIZE = 9;
 

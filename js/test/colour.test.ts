@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Scale } from "../src/colour";
-import { colourIndex, domainBetween, domainOf, endOf, NORMS, pixelTable, RATIOS, SCALES } from "../src/colour";
+import type { Scale } from "../src/data/colour";
+import { colourIndex, domainBetween, domainOf, endOf, NORMS, pixelTable, RATIOS, SCALES } from "../src/data/colour";
 
 test("the domain is whole powers of ten around the values", () => {
   assert.deepEqual(domainOf(2e-8, 50), { lo: -8, hi: 2, base: 10 });

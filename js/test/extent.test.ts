@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { extentOf, NARROWEST, panned, part, wholeOf, zoomed } from "../src/extent";
+import { extentOf, NARROWEST, panned, part, wholeOf, zoomed } from "../src/kit/extent";
 
 const whole = { start: 0, span: 1000 };
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { blocksOf, depthFor, depthOf, foldedAt, opened, unitsOf } from "../src/folds";
+import { blocksOf, depthFor, depthOf, foldedAt, opened, unitsOf } from "../src/rows/folds";
 
 const described = (names: readonly string[]) => names.map((name) => ({ name, dtype: "float32", shape: [2] }));
 const shown = (names: readonly string[], folded: Iterable<string>) => unitsOf(described(names), new Set(folded)).map((unit) => unit.name);

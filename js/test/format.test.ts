@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { describeLoss, describeParameter, sentence } from "../src/describe";
-import { count, duration, glance, iterations, power, precise, shape, shortDtype } from "../src/format";
-import { epochText, fraction, iterationText } from "../src/head";
-import { noteText } from "../src/legend";
-import type { Quantity } from "../src/store";
-import { summary } from "../src/summary";
-import type { Run } from "../src/wire";
+import { describeLoss, describeParameter, sentence } from "../src/heatmap/describe";
+import { count, duration, glance, iterations, power, precise, shape, shortDtype } from "../src/kit/format";
+import { epochText, fraction, iterationText } from "../src/heatmap/head";
+import { noteText } from "../src/heatmap/legend";
+import type { Quantity } from "../src/data/store";
+import { summary } from "../src/heatmap/summary";
+import type { Run } from "../src/data/wire";
 
 test("thousands are separated", () => {
   assert.deepEqual([0, 999, 1000, 1284, 1234567].map(count), ["0", "999", "1,000", "1,284", "1,234,567"]);

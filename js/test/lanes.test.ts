@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { laneOf, Lanes, lossLane, mergeCell, mergeColumns } from "../src/lanes";
-import { Overview } from "../src/overview";
-import { decodeColumns, Flag } from "../src/wire";
+import { laneOf, Lanes, lossLane, mergeCell, mergeColumns } from "../src/data/lanes";
+import { Overview } from "../src/data/overview";
+import { decodeColumns, Flag } from "../src/data/wire";
 import type { Column } from "./encode";
 import { encode, singles } from "./encode";
 

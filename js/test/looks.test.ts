@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Look, lookOf, words } from "../src/looks";
-import { Flag } from "../src/wire";
+import { Look, lookOf, words } from "../src/data/looks";
+import { Flag } from "../src/data/wire";
 
 test("trouble wins over a value, a value over its absence", () => {
   assert.equal(lookOf(0.5, Flag.nan | Flag.frozen), Look.nan);

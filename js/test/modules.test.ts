@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Modules } from "../src/modules";
+import { Modules } from "../src/rows/modules";
 
 const described = (names: readonly string[]) => names.map((name) => ({ name, dtype: "float32", shape: [2] }));
 const LARGE = Array.from({ length: 40 }, (_, i) => ["attn.weight", "attn.bias"].map((leaf) => `layers.${i}.${leaf}`)).flat();

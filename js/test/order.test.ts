@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Unit } from "../src/folds";
-import { matcher, rank, sorted } from "../src/order";
-import { Flag } from "../src/wire";
+import type { Unit } from "../src/rows/folds";
+import { matcher, rank, sorted } from "../src/rows/order";
+import { Flag } from "../src/data/wire";
 
 const cell = (max: number, min = max, flags = 0) => ({ max, min, flags });
 const unit = (name: string): Unit => ({ members: [0], name, note: "", block: "b", folded: false });

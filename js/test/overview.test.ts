@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { test } from "node:test";
-import { Overview, withRows } from "../src/overview";
-import { decodeColumns } from "../src/wire";
+import { Overview, withRows } from "../src/data/overview";
+import { decodeColumns } from "../src/data/wire";
 import { encode, singles } from "./encode";
 
 interface Golden {

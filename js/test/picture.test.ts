@@ -3,17 +3,17 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { test } from "node:test";
-import { placeChips } from "../src/chips";
-import type { Chip } from "../src/chips";
-import { colourIndex, domainOf, NORMS, RATIOS } from "../src/colour";
-import * as format from "../src/format";
-import { unitsOf } from "../src/folds";
-import { noteText } from "../src/legend";
-import { lookOf } from "../src/looks";
-import { mostIterations, placeColumns } from "../src/pixels";
-import { fitEnd, layOut } from "../src/rows";
-import { epochTicks, iterationTicks } from "../src/ticks";
-import type { Tick } from "../src/ticks";
+import { placeChips } from "../src/heatmap/chips";
+import type { Chip } from "../src/heatmap/chips";
+import { colourIndex, domainOf, NORMS, RATIOS } from "../src/data/colour";
+import * as format from "../src/kit/format";
+import { unitsOf } from "../src/rows/folds";
+import { noteText } from "../src/heatmap/legend";
+import { lookOf } from "../src/data/looks";
+import { mostIterations, placeColumns } from "../src/data/pixels";
+import { fitEnd, layOut } from "../src/rows/rows";
+import { epochTicks, iterationTicks } from "../src/kit/ticks";
+import type { Tick } from "../src/kit/ticks";
 
 // Tuples as tests/data/make_picture.py writes them.
 const golden = JSON.parse(readFileSync(resolve("../tests/data/picture.json"), "utf8")) as Record<string, any[]>;

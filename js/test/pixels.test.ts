@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { columnsIn, firstDirtyPixel, mostIterations, placeColumns } from "../src/pixels";
+import { columnsIn, firstDirtyPixel, mostIterations, placeColumns } from "../src/data/pixels";
 
 const columns = (edges: readonly number[]) => ({
   count: edges.length - 1,

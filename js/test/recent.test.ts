@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Recent } from "../src/recent";
-import { decodeColumns, Flag } from "../src/wire";
+import { Recent } from "../src/data/recent";
+import { decodeColumns, Flag } from "../src/data/wire";
 import { encode, singles } from "./encode";
 
 const decoded = (values: number[][], first: number) => decodeColumns(encode(singles(values, first), values[0]!.length));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { unitsOf } from "../src/folds";
-import { fitEnd, layOut, PITCH, rowAt } from "../src/rows";
+import { unitsOf } from "../src/rows/folds";
+import { fitEnd, layOut, PITCH, rowAt } from "../src/rows/rows";
 
 const units = (names: string[], ...folded: string[]) =>
   unitsOf(names.map((name) => ({ name, dtype: "float32", shape: [2] })), new Set(folded));

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Source } from "../src/source";
-import type { Model } from "../src/store";
-import { Store } from "../src/store";
-import type { AnswerMessage, Run } from "../src/wire";
+import { Source } from "../src/data/source";
+import type { Model } from "../src/data/store";
+import { Store } from "../src/data/store";
+import type { AnswerMessage, Run } from "../src/data/wire";
 import { encode, singles } from "./encode";
 
 const run: Run = { status: "training", epoch: 0, epochs: null, iteration: 0, iterations: null, left_s: null, metric_names: [], message: null };

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Model } from "../src/store";
-import { Store } from "../src/store";
-import type { ColumnsMessage, Run } from "../src/wire";
+import type { Model } from "../src/data/store";
+import { Store } from "../src/data/store";
+import type { ColumnsMessage, Run } from "../src/data/wire";
 import type { Column } from "./encode";
 import { encode, singles } from "./encode";
 

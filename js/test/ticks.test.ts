@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Tick } from "../src/ticks";
-import { epochTicks, iterationTicks } from "../src/ticks";
+import type { Tick } from "../src/kit/ticks";
+import { epochTicks, iterationTicks } from "../src/kit/ticks";
 
 const all = (span: number) => ({ start: 0, span });
 const measure = (text: string): number => 7 * text.length;

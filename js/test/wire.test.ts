@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { decodeColumns, decodeEpochs, decodeMetrics } from "../src/wire";
+import { decodeColumns, decodeEpochs, decodeMetrics } from "../src/data/wire";
 import { encode } from "./encode";
 
 const two = encode(

@@ -19,7 +19,7 @@ from gradviz.widgets.wire import pack, unpack
 
 
 class Browser:
-    """The other end of the wire: keeps what `js/src/store.ts` keeps."""
+    """The other end of the wire: keeps what `js/src/data/store.ts` keeps."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[dict, list[bytes]]] = []

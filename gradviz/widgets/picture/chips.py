@@ -1,4 +1,4 @@
-"""Where the marks of non-finite cells go in a row (`js/src/chips.ts`).
+"""Where the marks of non-finite cells go in a row (`js/src/heatmap/chips.ts`).
 
 A NaN may be one pixel wide, and a red line alone would speak by hue only. Its mark is a chip wide enough for a glyph,
 centred on the run of cells; neighbouring chips move aside for each other.

@@ -1,4 +1,4 @@
-"""The foot: the colour bar, the marks that the picture has, and what is seen as one (`js/src/legend.ts`)."""
+"""The foot: the colour bar, the marks that the picture has, and what is seen as one (`js/src/heatmap/legend.ts`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cell looks, decided by its flags and its value (`js/src/looks.ts`)."""
+"""How a cell looks, decided by its flags and its value (`js/src/data/looks.ts`)."""
 
 from __future__ import annotations
 

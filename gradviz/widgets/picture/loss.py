@@ -1,4 +1,4 @@
-"""The loss lane (`js/src/loss.ts`): a line, a band from min to max where it stands for several iterations, and chips
+"""The loss lane (`js/src/heatmap/loss.ts`): a line, a band from min to max where it stands for several iterations, and chips
 where the loss was not finite.
 """
 

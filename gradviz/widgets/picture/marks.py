@@ -1,4 +1,4 @@
-"""What the looks are painted with: hatch, dots, lines, and glyphs on red (`js/src/marks.ts`).
+"""What the looks are painted with: hatch, dots, lines, and glyphs on red (`js/src/heatmap/marks.ts`).
 
 Patterns are tied to the sheet, not to the run of cells, so that a hatch has no seams.
 """

@@ -1,4 +1,4 @@
-"""A run's heatmap as a still picture: what the live one shows (`js/src/view.ts`), drawn without a browser."""
+"""A run's heatmap as a still picture: what the live one shows (`js/src/heatmap/view.ts`), drawn without a browser."""
 
 from __future__ import annotations
 

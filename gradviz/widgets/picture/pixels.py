@@ -1,4 +1,4 @@
-"""Which columns a pixel shows (`js/src/pixels.ts`).
+"""Which columns a pixel shows (`js/src/data/pixels.ts`).
 
 A column at least a pixel wide owns the pixels from round(start) to round(stop). Narrower columns share pixels: then the
 pixel shows every column that touches it, so that nothing is lost by downscaling.

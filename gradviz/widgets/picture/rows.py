@@ -1,4 +1,4 @@
-"""Where each row lies: blocks of a module, with a bold header where names are nested (`js/src/rows.ts`).
+"""Where each row lies: blocks of a module, with a bold header where names are nested (`js/src/rows/rows.ts`).
 
 A picture cannot be scrolled, so one of a wide model has a row for each module instead of each parameter (`group`).
 """

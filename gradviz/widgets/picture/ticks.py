@@ -1,4 +1,4 @@
-"""Where the axis has ticks and labels, so that labels never collide (`js/src/ticks.ts`)."""
+"""Where the axis has ticks and labels, so that labels never collide (`js/src/kit/ticks.ts`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers in words, as the browser writes them (`js/src/format.ts`)."""
+"""Numbers in words, as the browser writes them (`js/src/kit/format.ts`)."""
 
 from __future__ import annotations
 

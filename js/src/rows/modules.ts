@@ -2,7 +2,7 @@
 import { depthFor, depthOf, foldedAt, opened, unitsOf } from "./folds";
 import type { Unit } from "./folds";
 import { matcher } from "./order";
-import type { Parameter } from "./store";
+import type { Parameter } from "../data/store";
 
 /** More rows than this are not seen at once. */
 export const MANY_ROWS = 60;

@@ -1,9 +1,9 @@
 // What is selected: parameters and iterations. It is brushed in one view, seen in all, and known to Python.
-import { element } from "./element";
-import type { Lens } from "./lens";
-import type { Layout } from "./rows";
-import { firstBelow, PITCH } from "./rows";
-import type { Columns } from "./wire";
+import { element } from "../kit/element";
+import type { Lens } from "../time/lens";
+import type { Layout } from "../rows/rows";
+import { firstBelow, PITCH } from "../rows/rows";
+import type { Columns } from "../data/wire";
 
 export interface Selection {
   parameters: readonly string[];

@@ -1,8 +1,8 @@
 // Tells a screen reader when something goes wrong that had not gone wrong before: at most every five seconds.
-import { element } from "./element";
-import * as format from "./format";
-import type { Store } from "./store";
-import { Flag } from "./wire";
+import { element } from "../kit/element";
+import * as format from "../kit/format";
+import type { Store } from "../data/store";
+import { Flag } from "../data/wire";
 
 const PAUSE_MS = 5000;
 const TROUBLE = Flag.nan | Flag.posinf | Flag.neginf;

@@ -1,15 +1,15 @@
 // The rows: names at the left, cells at the right, in a box that scrolls where there are many.
 //
 // Only the rows in view, and those that a little scrolling brings there, are painted and have labels.
-import { element } from "./element";
+import { element } from "../kit/element";
 import { HeatPainter } from "./heat";
 import type { Band, Picture } from "./heat";
 import type { Chip } from "./chips";
-import type { Labels } from "./labels";
-import { MANY_ROWS } from "./modules";
-import type { Layout, Row } from "./rows";
-import { firstBelow, PITCH } from "./rows";
-import { resize } from "./surface";
+import type { Labels } from "../rows/labels";
+import { MANY_ROWS } from "../rows/modules";
+import type { Layout, Row } from "../rows/rows";
+import { firstBelow, PITCH } from "../rows/rows";
+import { resize } from "../kit/surface";
 
 /** Css pixels that are painted out of sight. */
 const OVERSCAN = 320;

@@ -5,7 +5,7 @@
 // waits. One question is under way at a time, so that a deaf kernel has no heap of them to answer afterwards.
 import type { Domain, Scale } from "./colour";
 import { domainOf, pixelTable, SCALES } from "./colour";
-import type { Extent } from "./extent";
+import type { Extent } from "../kit/extent";
 import { Overview } from "./overview";
 import type { Quantity, Store } from "./store";
 import { Survey } from "./survey";

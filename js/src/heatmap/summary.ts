@@ -1,7 +1,7 @@
 // The picture in a sentence, for those who do not see it.
-import * as format from "./format";
-import type { Store } from "./store";
-import { Flag } from "./wire";
+import * as format from "../kit/format";
+import type { Store } from "../data/store";
+import { Flag } from "../data/wire";
 
 const KINDS: readonly [number, string][] = [
   [Flag.nan, "NaN"],

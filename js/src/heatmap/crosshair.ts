@@ -2,20 +2,20 @@
 // above the canvases: looking never repaints data and never asks the kernel.
 import type { Description, When } from "./describe";
 import { describeFold, describeLoss, describeParameter, sentence } from "./describe";
-import { element, setText } from "./element";
-import * as format from "./format";
+import { element, setText } from "../kit/element";
+import * as format from "../kit/format";
 import { coveredBy } from "./chips";
 import type { Chip } from "./chips";
-import { isInside } from "./folds";
-import type { Lane } from "./lanes";
-import { laneOf, mergeCell } from "./lanes";
-import type { Pixels } from "./pixels";
-import { wordOf } from "./looks";
-import type { Layout, Row } from "./rows";
-import { PITCH, rowAt } from "./rows";
-import type { Quantity, Store } from "./store";
+import { isInside } from "../rows/folds";
+import type { Lane } from "../data/lanes";
+import { laneOf, mergeCell } from "../data/lanes";
+import type { Pixels } from "../data/pixels";
+import { wordOf } from "../data/looks";
+import type { Layout, Row } from "../rows/rows";
+import { PITCH, rowAt } from "../rows/rows";
+import type { Quantity, Store } from "../data/store";
 import { Tooltip } from "./tooltip";
-import type { Columns } from "./wire";
+import type { Columns } from "../data/wire";
 
 /** What the crosshair needs to know of the picture as it was last painted. */
 export interface Scene {

@@ -2,13 +2,13 @@
 // the loss was not finite.
 import type { Chip } from "./chips";
 import { placeChips } from "./chips";
-import type { Lane } from "./lanes";
-import { mergeCell } from "./lanes";
-import { isNonFinite, Look, lookOf } from "./looks";
+import type { Lane } from "../data/lanes";
+import { mergeCell } from "../data/lanes";
+import { isNonFinite, Look, lookOf } from "../data/looks";
 import type { Marks } from "./marks";
-import type { Pixels } from "./pixels";
-import type { Theme } from "./theme";
-import { Flag } from "./wire";
+import type { Pixels } from "../data/pixels";
+import type { Theme } from "../kit/theme";
+import { Flag } from "../data/wire";
 
 export interface LossRange {
   min: number;

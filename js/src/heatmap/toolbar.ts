@@ -1,13 +1,13 @@
 // The controls above the picture. What they do: view.ts.
 import type { Selection } from "./brush";
-import { element, setText } from "./element";
-import { NARROWEST } from "./extent";
-import * as format from "./format";
-import type { Lens } from "./lens";
-import type { Modules } from "./modules";
-import type { Order } from "./order";
-import type { Choice, Source } from "./source";
-import type { Offer, Offers } from "./store";
+import { element, setText } from "../kit/element";
+import { NARROWEST } from "../kit/extent";
+import * as format from "../kit/format";
+import type { Lens } from "../time/lens";
+import type { Modules } from "../rows/modules";
+import type { Order } from "../rows/order";
+import type { Choice, Source } from "../data/source";
+import type { Offer, Offers } from "../data/store";
 
 /** A press of a button zooms so much. */
 const STEP = 2;

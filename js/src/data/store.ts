@@ -4,10 +4,10 @@
 // store asks for the whole picture and goes on with what it gets, leaving a hole.
 import type { AnyModel } from "@anywidget/types";
 import { bisectRight } from "d3-array";
-import type { Selection } from "./brush";
+import type { Selection } from "../heatmap/brush";
 import type { Domain, Scale } from "./colour";
 import { domainOf, pixelTable, SCALES } from "./colour";
-import type { Extent } from "./extent";
+import type { Extent } from "../kit/extent";
 import { Overview } from "./overview";
 import { Recent } from "./recent";
 import { Survey } from "./survey";

@@ -1,6 +1,6 @@
 // Which part of the run a view looks at, and how wheel, hand and keys change that.
-import type { Extent, Zoom } from "./extent";
-import { extentOf, panned, wholeOf, zoomed } from "./extent";
+import type { Extent, Zoom } from "../kit/extent";
+import { extentOf, panned, wholeOf, zoomed } from "../kit/extent";
 
 /** A notch of the wheel is 100 of these: it halves what is seen in about four. */
 const PER_PIXEL = 0.0018;

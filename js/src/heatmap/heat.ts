@@ -1,12 +1,12 @@
 // Paints the heatmap: per row one line of pixels, stretched downwards, then the marks on top.
 import type { Chip } from "./chips";
 import { placeChips } from "./chips";
-import type { Domain, Scale } from "./colour";
-import { colourIndex } from "./colour";
-import type { Lane } from "./lanes";
-import { Look, lookOf } from "./looks";
+import type { Domain, Scale } from "../data/colour";
+import { colourIndex } from "../data/colour";
+import type { Lane } from "../data/lanes";
+import { Look, lookOf } from "../data/looks";
 import type { Marks } from "./marks";
-import type { Pixels } from "./pixels";
+import type { Pixels } from "../data/pixels";
 
 /** A row in device pixels. */
 export interface Band {

@@ -1,9 +1,9 @@
 // A cell in words, for the tooltip and the screen reader.
-import * as format from "./format";
-import type { Cell } from "./lanes";
-import { words } from "./looks";
-import type { Parameter, Quantity } from "./store";
-import { Flag } from "./wire";
+import * as format from "../kit/format";
+import type { Cell } from "../data/lanes";
+import { words } from "../data/looks";
+import type { Parameter, Quantity } from "../data/store";
+import { Flag } from "../data/wire";
 
 export interface Description {
   title: string;

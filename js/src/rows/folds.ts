@@ -2,8 +2,8 @@
 //
 // A block is what a header stands above. Its modules are not shown one by one ("attn.qkv.weight" is one label), but
 // everything that has a block inside can be folded with it: "encoder.3", or "encoder" whole.
-import * as format from "./format";
-import type { Parameter } from "./store";
+import * as format from "../kit/format";
+import type { Parameter } from "../data/store";
 
 /** What one row of the picture stands for: a parameter, or a folded module. */
 export interface Unit {

@@ -1,9 +1,9 @@
 // The names beside the lanes. Long names keep their end, which is what tells them apart.
-import { element } from "./element";
+import { element } from "../kit/element";
 import { unitsOf } from "./folds";
 import type { Header, Row } from "./rows";
 import { fitEnd, layOut, PITCH } from "./rows";
-import type { Parameter } from "./store";
+import type { Parameter } from "../data/store";
 
 /** Css pixels: the dtype's column with its gap, a fold's triangle, and what "loss 0.214" needs. */
 const NOTE = 33;

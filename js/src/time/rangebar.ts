@@ -1,6 +1,6 @@
 // The strip below the rulers: which part of the run is in view. Dragging it moves on.
-import { onDrag } from "./drag";
-import { element } from "./element";
+import { onDrag } from "../kit/drag";
+import { element } from "../kit/element";
 import type { Lens } from "./lens";
 
 /** A part of a long run would be too small to take hold of. */

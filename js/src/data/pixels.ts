@@ -3,7 +3,7 @@
 // A column at least a pixel wide owns the pixels from round(start) to round(stop). Narrower columns share
 // pixels: then the pixel shows every column that touches it, so that nothing is lost by downscaling.
 import { bisectLeft, bisectRight } from "d3-array";
-import type { Extent } from "./extent";
+import type { Extent } from "../kit/extent";
 import type { Columns } from "./wire";
 
 export interface Pixels {

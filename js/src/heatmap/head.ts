@@ -1,8 +1,8 @@
 // The head line: how the run stands, its metrics, and what went wrong.
-import { element, setLine, setText } from "./element";
-import * as format from "./format";
-import type { Store } from "./store";
-import type { Run, Status } from "./wire";
+import { element, setLine, setText } from "../kit/element";
+import * as format from "../kit/format";
+import type { Store } from "../data/store";
+import type { Run, Status } from "../data/wire";
 
 const WORDS: Record<Status, string> = {
   idle: "Waiting",

@@ -1,8 +1,8 @@
 // The two rulers under the heatmap: epochs and iterations.
-import { element } from "./element";
-import type { Extent } from "./extent";
-import type { Tick } from "./ticks";
-import { epochTicks, iterationTicks } from "./ticks";
+import { element } from "../kit/element";
+import type { Extent } from "../kit/extent";
+import type { Tick } from "../kit/ticks";
+import { epochTicks, iterationTicks } from "../kit/ticks";
 
 export class Axis {
   readonly element = element("div", "gv-axis", { "aria-hidden": "true" });

@@ -1,6 +1,6 @@
 // The tooltip: beside the pointer, inside the widget's box (an output area clips what leaves it).
 import type { Description } from "./describe";
-import { element, setLine } from "./element";
+import { element, setLine } from "../kit/element";
 
 /** Css pixels between the pointer and the tooltip, and between the tooltip and the widget's edge. */
 const AWAY = 14;

@@ -3,7 +3,7 @@
 // A NaN may be one device pixel wide, and a red line alone would speak by hue only. Its mark is a chip wide
 // enough for a glyph, centred on the run of cells; neighbouring chips move aside for each other. Chips left
 // of what is new stay as they are, so that a live append repaints only its own end of the row.
-import { isNonFinite } from "./looks";
+import { isNonFinite } from "../data/looks";
 
 export interface Chip {
   look: number;

@@ -1,13 +1,13 @@
 // The loss above the rows: its lane, and the numbers beside it.
-import { element, setText } from "./element";
-import * as format from "./format";
-import type { Lane } from "./lanes";
+import { element, setText } from "../kit/element";
+import * as format from "../kit/format";
+import type { Lane } from "../data/lanes";
 import { LossPainter } from "./loss";
 import type { LossRange } from "./loss";
 import type { Marks } from "./marks";
-import type { Pixels } from "./pixels";
-import { resize } from "./surface";
-import type { Theme } from "./theme";
+import type { Pixels } from "../data/pixels";
+import { resize } from "../kit/surface";
+import type { Theme } from "../kit/theme";
 
 /** Css pixels. */
 const HEIGHT = 54;

@@ -1,7 +1,7 @@
 // In which order rows stand.
 import type { Unit } from "./folds";
-import type { Cell } from "./lanes";
-import { Flag } from "./wire";
+import type { Cell } from "../data/lanes";
+import { Flag } from "../data/wire";
 
 export type Order = "declaration" | "norm" | "change";
 

@@ -2,8 +2,8 @@
 // not to the run of cells, so that a run can grow without a seam.
 import type { Chip } from "./chips";
 import { isBand } from "./chips";
-import { Look } from "./looks";
-import type { Theme } from "./theme";
+import { Look } from "../data/looks";
+import type { Theme } from "../kit/theme";
 
 const GLYPH_CSS = 9;
 

@@ -1,13 +1,13 @@
 // The foot: colour bar, the marks in words, and how many iterations a column stands for.
-import type { Domain } from "./colour";
-import { endOf } from "./colour";
-import { element, setText } from "./element";
-import * as format from "./format";
+import type { Domain } from "../data/colour";
+import { endOf } from "../data/colour";
+import { element, setText } from "../kit/element";
+import * as format from "../kit/format";
 import { placeChips } from "./chips";
-import { isNonFinite, LEGEND, Look } from "./looks";
+import { isNonFinite, LEGEND, Look } from "../data/looks";
 import type { Marks } from "./marks";
-import type { Quantity } from "./store";
-import { Flag } from "./wire";
+import type { Quantity } from "../data/store";
+import { Flag } from "../data/wire";
 
 const BAR = { width: 110, height: 9 };
 const KEY = { width: 20, height: 12 };
