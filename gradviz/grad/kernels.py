@@ -258,8 +258,9 @@ def measure_norms(form: Form, in_doubt: Any, places: Any, counts: Any, lengths: 
     return n_in_doubt
 
 
-SAMPLES = 64
-"""Entries of a tensor that `sample` reads, besides the last."""
+SAMPLES = 16
+"""Entries of a tensor that `sample` reads, besides the last. Each is a line of the cache: of 32 x 32 entries, 64 would
+be all lines, and cost what the norm costs."""
 
 
 @Kernel

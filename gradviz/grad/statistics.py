@@ -79,15 +79,15 @@ class Statistics:
             self._put(self._there, _on_device([tensors[place] for place in self._there]).T)
         return self._table.T
 
-    def sample(self, tensors: Sequence[Tensor]) -> NDArray[np.int64] | None:
-        """A number for each tensor, of some of its entries' bits; None if these are not where others were read last.
+    def sample(self, tensors: Sequence[Tensor]) -> bytes | None:
+        """Eight bytes for each tensor, of some of its entries; None if these are not where others were read last.
 
         Two are the same if nothing was written in between, and hardly ever if every entry was.
         """
-        if self._others or self._there or any(type(tensor) not in _TYPES for tensor in tensors):
+        if self._others or self._there or not _TYPES.issuperset(map(type, tensors)):
             return None
         samples = [each.sample(each.picked(tensors)) for each in self._plain]
-        return np.concatenate([_NO_SAMPLE, *samples]) if _all_there(samples) else None
+        return b"".join(samples) if _all_there(samples) else None
 
     def _take_in(self, tensors: Sequence[Tensor]) -> None:
         """Make what depends on shapes, dtypes and devices alone."""
@@ -135,6 +135,7 @@ class _Pass:
         self._addresses = np.empty(len(own), np.int64)
         self._places = np.array(places, np.int64)
         self._in_doubt = np.zeros(len(own), np.bool_)
+        self._sampled = np.zeros(len(own), np.int64)
         # Absent entries of a sparse tensor count as well.
         counts = np.array([tensors[place].numel() for place in places], np.float64)
         self._sizes = np.array(self._lengths, np.int64)
@@ -160,13 +161,14 @@ class _Pass:
         places: list[int] = self._places[self._in_doubt].tolist()
         return places
 
-    def sample(self, own: Sequence[Tensor]) -> NDArray[np.int64] | None:
+    def sample(self, own: Sequence[Tensor]) -> bytes | None:
         """Of what was read last; None if it lies elsewhere now, or nothing can be compiled."""
         if list(map(Tensor.data_ptr, own)) != self._addresses.tolist():
             return None
-        into, in_doubt = np.zeros(len(own), np.int64), np.zeros(len(own), np.bool_)
         form = kernels.FORMS[self._dtype]
-        return None if kernels.sample(form, in_doubt, self._sizes, self._addresses, into) else into
+        if kernels.sample(form, self._in_doubt, self._sizes, self._addresses, self._sampled):
+            return None
+        return self._sampled.tobytes()
 
 
 def statistics(tensors: Sequence[Tensor]) -> Floats:
@@ -192,12 +194,11 @@ def statistics(tensors: Sequence[Tensor]) -> Floats:
     return Statistics(tensors)(tensors)
 
 
-_NO_SAMPLE = np.empty(0, np.int64)
 _dtype_of, _layout_of, _is_cpu = (attrgetter(name) for name in ("dtype", "layout", "is_cpu"))
 _TYPES = {Tensor, nn.Parameter}  # a subclass may keep its entries elsewhere
 
 
-def _all_there(samples: list[NDArray[np.int64] | None]) -> TypeGuard[list[NDArray[np.int64]]]:
+def _all_there(samples: list[bytes | None]) -> TypeGuard[list[bytes]]:
     return all(each is not None for each in samples)
 
 

@@ -52,7 +52,7 @@ class Plan:
             ]
         return self._numbers(gradients), self._states
 
-    def sample(self, gradients: Gradients) -> NDArray[np.int64] | None:
+    def sample(self, gradients: Gradients) -> bytes | None:
         """See `Statistics.sample`."""
         return self._statistics.sample(list(gradients.reached.values()))
 

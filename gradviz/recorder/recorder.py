@@ -149,7 +149,7 @@ class Recorder:
         except Exception as error:
             self.warn(error)
 
-    def sample(self, stage: str, gradients: Gradients, *, of: Hashable = None) -> NDArray[np.int64] | None:
+    def sample(self, stage: str, gradients: Gradients, *, of: Hashable = None) -> bytes | None:
         """Some entries of what was measured last at a stage, as they are now; None if they cannot be read so."""
         plan = self._plans.get((stage, of))
         return None if plan is None else plan.sample(gradients)

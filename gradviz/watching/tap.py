@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -53,14 +51,25 @@ class Tap:
     models : Models
     recorder : Recorder
     pace : Pace
+    look : callable
+        Has the models followed to what they are now.
     """
 
-    def __init__(self, place: int, optimizer: Optimizer, models: Models, recorder: Recorder, pace: Pace) -> None:
+    def __init__(
+        self,
+        place: int,
+        optimizer: Optimizer,
+        models: Models,
+        recorder: Recorder,
+        pace: Pace,
+        look: Callable[[], object],
+    ) -> None:
         self.optimizer = optimizer
         self.place = place
         self._models = models
         self._recorder = recorder
         self._pace = pace
+        self._look = look
         self._count = 0  # iterations so far
         self._always_read = False
         self._stepped_within: int | None = None
@@ -146,7 +155,7 @@ class Tap:
         # By its own count: of two optimizers in turn, one would have all and the other none.
         return self._recorder.wants_histograms(self._count)
 
-    def _sample(self, gradients: Gradients) -> NDArray[np.int64] | None:
+    def _sample(self, gradients: Gradients) -> bytes | None:
         return self._recorder.sample("backward", gradients, of=self.place)
 
     def _check_touched(self, gradients: Gradients) -> None:
@@ -168,6 +177,10 @@ class Tap:
             self._traces = _Traces.of(self._gradients(), self._sample)
 
     # The step -----------------------------------------------------------------------------------------------------
+
+    def missed_backward(self) -> None:
+        """Gradients have come of which nobody told: what has become of them since is not known."""
+        self._has_begun, self._draft = True, None
 
     def begins_step(self, *, has_closure: bool) -> None:
         """The optimizer is about to step; with a closure, gradients come within."""
@@ -235,6 +248,9 @@ class Tap:
     def _see_clipped(self, draft: Draft, gradients: Gradients, left: float) -> None:
         """Read them again, if they seem to have been written into; at first, and ever more rarely, in any case."""
         self._check_touched(gradients)
+        if self._is_touched:  # frozen, maybe, and its gradient cleared
+            self._look()
+            gradients = self._gradients()
         is_checked = self._count < FIRST or self._count & (self._count - 1) == 0
         if not (self._is_touched or self._always_read or is_checked):
             return
@@ -264,7 +280,7 @@ class _Traces(NamedTuple):
 
     ids: list[int]
     versions: list[int]
-    entries: NDArray[np.int64] | None
+    entries: bytes | None
 
     @classmethod
     def of(cls, gradients: Gradients, sample: Sampler) -> _Traces:
@@ -275,11 +291,9 @@ class _Traces(NamedTuple):
 
     def shows_no_write(self, since: _Traces) -> bool:
         """Whether all are as they were; where entries cannot be looked at, nobody knows."""
-        if self.entries is None or since.entries is None or self[:2] != since[:2]:
-            return False
-        return np.array_equal(self.entries, since.entries)
+        return self.entries is not None and self == since
 
 
-Sampler = Callable[[Gradients], NDArray[np.int64] | None]
+Sampler = Callable[[Gradients], bytes | None]
 _grad = operator.attrgetter("grad")
 _version = operator.attrgetter("_version")

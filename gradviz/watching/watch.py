@@ -189,7 +189,8 @@ class Watch:
         self._recorder = Recorder(followed, history, settings)
         self._pace = Pace(settings.every, settings.budget)
         self._taps = [
-            Tap(place, optimizer, followed, self._recorder, self._pace) for place, optimizer in enumerate(optimizers)
+            Tap(place, optimizer, followed, self._recorder, self._pace, self._look)
+            for place, optimizer in enumerate(optimizers)
         ]
         self._names = names
         self._lock = threading.RLock()  # a notebook reads while a thread trains
@@ -399,7 +400,10 @@ class Watch:
     @_guarded
     def _begin_step(self, tap: Tap, *, has_closure: bool) -> None:
         self._commit()
-        self._look()
+        if self._backward_end.was_missed():
+            tap.missed_backward()
+        if not self._in_iteration:  # else the pass has looked
+            self._look()
         tap.begins_step(has_closure=has_closure)
 
     def _counted(self, tap: Tap, closure: Callable[[], R]) -> Callable[[], R]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import sys
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from gradviz.watching import backward
 from gradviz.watching.backward import BackwardEnd
 from tests.watching.scenes import inputs, net
 
@@ -63,6 +65,47 @@ def test_a_pass_that_breaks_off_leaves_the_next_one_heard():
     assert len(heard.reached) == 1
 
 
+def test_a_pass_that_is_unlike_the_one_that_broke_off_is_missed_and_that_is_known():
+    model = net()
+    heard = Heard(model)
+
+    def fail(_):
+        raise OSError("in the middle")
+
+    hook = model[0].weight.register_hook(fail)
+    with pytest.raises(OSError, match="in the middle"):
+        model(inputs(0)).sum().backward()
+    hook.remove()
+    model[0](inputs(0)).sum().backward()
+    assert heard.reached == []
+    assert heard.end.was_missed()
+    assert not heard.end.was_missed()
+    model[0](inputs(0)).sum().backward()
+    assert heard.reached == [ids(*model[0].parameters())]
+
+
+def test_python_is_called_for_one_parameter_of_a_pass():
+    model = net()
+    heard = Heard(model)
+    for _ in range(2):
+        model(inputs(0)).sum().backward()
+    called = []
+
+    def see(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename == backward.__file__:
+            called.append(frame.f_code.co_name)
+
+    sys.setprofile(see)
+    try:
+        model(inputs(0)).sum().backward()
+    finally:
+        sys.setprofile(None)
+    assert called.count("_begin") == called.count("_look") == 1
+    assert len(list(model.parameters())) > 2
+    assert len(called) < 20
+    assert len(heard.reached) == 3
+
+
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_with_checkpoints_the_last_that_is_heard_is_the_whole(use_reentrant):
     model = net()
@@ -81,10 +124,11 @@ def test_what_is_followed_no_more_has_no_hook_and_what_is_new_is_told():
     assert heard.end.follow(others) == set()
     assert not first._post_accumulate_grad_hooks
     assert heard.end.follow([first, *others]) == ids(first)
+    model(inputs(0)).sum().backward()
     heard.end.close()
     assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
     model(inputs(0)).sum().backward()
-    assert heard.reached == []
+    assert len(heard.reached) == 1
 
 
 def test_whoever_listens_is_not_kept_alive_and_a_copy_of_the_model_is_not_heard():

@@ -160,13 +160,20 @@ def test_a_gradient_of_nothing_but_nan_is_a_row():
 def test_a_cell_that_is_run_again_takes_the_place_of_its_watch_and_doubles_nothing():
     model = line()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    first, second = gv.watch(model, optimizer), gv.watch(model, optimizer)
-    for _ in range(2):
+
+    def train():
         optimizer.zero_grad()
         model(torch.tensor([[3.0]])).sum().backward()
         optimizer.step()
-    assert len(model.weight._post_accumulate_grad_hooks) == 1
-    assert len(first.history) == 0
+
+    first = gv.watch(model, optimizer)
+    train()
+    n_hooks = len(model.weight._post_accumulate_grad_hooks)
+    second = gv.watch(model, optimizer)
+    for _ in range(2):
+        train()
+    assert len(model.weight._post_accumulate_grad_hooks) == n_hooks
+    assert len(first.history) == 1
     assert second.history.gradients["norm"].tolist() == [3.0, 3.0]
     second.close()
     assert not model.weight._post_accumulate_grad_hooks

@@ -64,3 +64,23 @@ def test_a_closure_without_a_pass_leaves_what_the_pass_before_has_given(model, o
         optimizer.step(closure)
     got = {key: round(norm, 5) for key, (_, norm) in rows(w).items()}
     assert got == {("a", "backward"): 1.0, ("b", "backward"): 2.0, ("a", "clipped"): 0.5, ("b", "clipped"): 1.0}
+
+
+def test_of_a_pass_that_nobody_heard_of_nothing_is_recorded_and_of_the_next_everything(model, optimizer):
+    def fail(_):
+        raise OSError("in the middle")
+
+    with gv.watch(model, optimizer) as w:
+        hook = model["a"].weight.register_hook(fail)
+        with pytest.raises(OSError, match="in the middle"):
+            backward(model, a=1.0, b=2.0)
+        hook.remove()
+        backward(model, a=3.0)  # not by the parameter that came first
+        nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+        optimizer.step()
+        optimizer.zero_grad()
+        backward(model, a=3.0)
+        optimizer.step()
+    assert {state for state, _ in rows(w, 0).values()} == {"not_recorded"}
+    assert rows(w, 1)["a", "backward"] == ("ok", 3.0)
+    assert rows(w, 1)["b", "backward"][0] == "unused"
