@@ -11,7 +11,8 @@ A merge keeps the maximum, the minimum and the union of the flags, so one bad it
 
 A column that says nothing of any parameter, neither a value nor a flag, is of an iteration at which only the loss was
 recorded: it becomes one with the column before it, whichever block that is in.
-The browser runs the same algorithm (`js/src/data/overview.ts`); `tests/data/overview.json` holds both to the same bytes.
+The browser runs the same algorithm (`js/src/data/overview.ts`); `tests/data/overview.json` holds both to the same
+bytes.
 """
 
 from __future__ import annotations

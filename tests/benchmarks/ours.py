@@ -30,6 +30,7 @@ def loops(setting: Setting, adam: torch.optim.Adam) -> list[Loop]:
         trainer("norms", setting, adam, "norms"),
         trainer("all", setting, adam, "all"),
         live(setting, adam),
+        bare("bare copy", *of_its_own(setting)),
         watched("watch norms", setting, "norms"),
         watched("watch all", setting, "all"),
     ]
@@ -78,10 +79,16 @@ def trainer(name: str, setting: Setting, adam: torch.optim.Adam, record: Any) ->
 
 def watched(name: str, setting: Setting, record: Any) -> Loop:
     """The bare loop, watched; on a model of its own, so that nobody else's step pays for the hooks."""
+    setting, adam = of_its_own(setting)
+    watch = gv.watch(setting.model, adam, record=record)
+    loop = bare(name, setting, adam)
+    return replace(loop, recorded=lambda: rows_of(watch.history, record), records=tensors(setting.model))
+
+
+def of_its_own(setting: Setting) -> tuple[Setting, torch.optim.Adam]:
+    """The same with a copy of the model, and an optimizer for it."""
     model, adam = a_copy(setting.model)
-    watch = gv.watch(model, adam, record=record)
-    loop = bare(name, replace(setting, model=model), adam)
-    return replace(loop, recorded=lambda: rows_of(watch.history, record), records=tensors(model))
+    return replace(setting, model=model), adam
 
 
 def rows_of(history: gv.History, record: Any) -> int:

@@ -1,5 +1,5 @@
-"""The loss lane (`js/src/heatmap/loss.ts`): a line, a band from min to max where it stands for several iterations, and chips
-where the loss was not finite.
+"""The loss lane (`js/src/heatmap/loss.ts`): a line, a band from min to max where it stands for several iterations, and
+chips where the loss was not finite.
 """
 
 from __future__ import annotations
