@@ -7,6 +7,7 @@ somebody listens: an instance of it pickles as ever.
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -39,13 +40,15 @@ class Listener(Protocol):
 
 
 _listeners: weakref.WeakSet[Any] = weakref.WeakSet()
+_lock = threading.Lock()  # one may come while another thread's scaler tells
 _told: dict[tuple[type, str], tuple[Callable[..., Any], Callable[..., Any]]] = {}
 """By class and method: the one that tells, and the class's own."""
 
 
 def listen(listener: Listener, scaler: Any = None) -> None:
     """Hear of every scaler there is, and of one whose class torch does not know."""
-    _listeners.add(listener)
+    with _lock:
+        _listeners.add(listener)
     own = [] if scaler is None else [kind for kind in type(scaler).__mro__ if kind is not object]
     for kind in dict.fromkeys([*_kinds(torch.amp.GradScaler), *own]):
         for name, tell in _TELLING.items():
@@ -58,7 +61,8 @@ def listen(listener: Listener, scaler: Any = None) -> None:
 
 def ignore(listener: Listener) -> None:
     """Hear no more; after the last listener the classes are as they were."""
-    _listeners.discard(listener)
+    with _lock:
+        _listeners.discard(listener)
     if _listeners:
         return
     for (kind, name), (telling, plain) in list(_told.items()):
@@ -98,7 +102,9 @@ def _telling_of_optimizer(plain: Callable[..., Any], before: str, after: str) ->
 
 
 def _tell(what: str, *given: Any) -> None:
-    for each in list(_listeners):
+    with _lock:
+        listeners = list(_listeners)
+    for each in listeners:
         getattr(each, what)(*given)
 
 
