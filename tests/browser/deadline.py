@@ -9,8 +9,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 # A cold JupyterLab page with a kernel that imports torch takes 4 to 12 s on two idle cores; loaded machines
-# take several times that.
-PATIENCE_S = 120.0
+# take several times that, and one that starves for a while took 120.
+PATIENCE_S = 300.0
 
 
 def until(probe: Callable[[], T | None], what: str, timeout_s: float = PATIENCE_S, every_s: float = 0.05) -> T:
