@@ -441,7 +441,7 @@ class History(View):
                 raise HistoryError(f"States are places in {STATES}, in uint8; got {own.max()} in {own.dtype}.")
 
     def add_rows(self, table: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
-        """Write rows of a tidy table: "events", "dtypes", "histograms", "activations" or "examples".
+        """Write rows of a tidy table: "events", "dtypes", "histograms", "precision", "activations" or "examples".
 
         Parameters
         ----------

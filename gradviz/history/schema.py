@@ -52,8 +52,16 @@ TEXTS = {"event": EVENTS, "stage": STAGES, "state": STATES}
 
 TABLES: dict[str, Schema] = {
     "events": {"iteration": "integer", "attempt": "integer", "event": "text", "parameter": "text"},
-    # A row where a dtype begins to hold; `of` says of what: "parameter", "gradient", or a moment such as "exp_avg".
-    "dtypes": {"iteration": "integer", "attempt": "integer", "parameter": "text", "of": "text", "dtype": "text"},
+    # A row where a dtype or device begins to hold; `of` says of what: "parameter", "gradient", "master", or a moment
+    # such as "exp_avg". Runs of before devices were written down have none there.
+    "dtypes": {
+        "iteration": "integer",
+        "attempt": "integer",
+        "parameter": "text",
+        "of": "text",
+        "dtype": "text",
+        "device": "text",
+    },
     # One line for each bin that is not empty. Zeros have low = high = 0, NaN has NaN, infinities have both ends there.
     "histograms": {
         "iteration": "integer",
@@ -63,6 +71,21 @@ TABLES: dict[str, Schema] = {
         "low": "float",
         "high": "float",
         "count": "integer",
+    },
+    # One line for each dtype that is asked about. Numbers of entries: all, zeros, others that would be rounded to zero,
+    # to a subnormal number, beyond the largest one, and those that are not finite anyway.
+    "precision": {
+        "iteration": "integer",
+        "attempt": "integer",
+        "parameter": "text",
+        "stage": "text",
+        "dtype": "text",
+        "entries": "integer",
+        "zero": "integer",
+        "underflow": "integer",
+        "subnormal": "integer",
+        "overflow": "integer",
+        "nonfinite": "integer",
     },
     "activations": {
         "iteration": "integer",

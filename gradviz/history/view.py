@@ -200,10 +200,11 @@ class View:
 
     @property
     def dtypes(self) -> pd.DataFrame:
-        """Which dtype a parameter, its gradient and the optimizer's moments had, from which iteration on.
+        """Which dtype a parameter, its gradient and what the optimizer keeps had, on which device, since when.
 
-        Columns: iteration, parameter, of, dtype. There is a line where a dtype began to hold, and none while it did not
-        change.
+        Columns: iteration, parameter, of, dtype, device. `of` is "parameter", "gradient", "master" (the float32 copy
+        that the optimizer moves in place of a 16-bit parameter), or a moment such as "exp_avg". There is a line where a
+        dtype or a device began to hold, and none while neither changed.
         """
         return self._table("dtypes")
 
@@ -216,6 +217,32 @@ class View:
         added. Zeros have low = high = 0, NaN has NaN at both ends, infinities an infinity.
         """
         return self._table("histograms")
+
+    @property
+    def precision(self) -> pd.DataFrame:
+        """What narrower dtypes would make of a gradient's entries, at the iterations that have histograms.
+
+        Columns: iteration, parameter, stage, dtype ("float16", "bfloat16", "float8_e4m3fn" or "float8_e5m2"), and
+        numbers of entries, int64: `entries`, all of them; `zero`, zeros in any dtype; `underflow`, others that would be
+        rounded to zero; `subnormal`, that would have fewer digits than others; `overflow`, finite ones that are too
+        large (they would be infinite, and in float8_e4m3fn, which has no infinity, NaN or 448, its largest number);
+        `nonfinite`, infinite or NaN as they are. The rest would be normal numbers. Counted of every entry, for torch's
+        cast to the nearest number, without a loss scale.
+
+        Examples
+        --------
+        >>> import torch, gradviz as gv
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> loop = gv.trainer(model, lambda prediction, targets: 1e-9 * prediction.mean(), "sgd")
+        >>> state = loop.run([(torch.ones(1, 1), torch.ones(1, 1))], display=None)
+        >>> loop.history.precision[["dtype", "entries", "underflow", "subnormal"]]
+                   dtype  entries  underflow  subnormal
+        0        float16        1          1          0
+        1       bfloat16        1          0          0
+        2  float8_e4m3fn        1          1          0
+        3    float8_e5m2        1          1          0
+        """
+        return self._table("precision")
 
     @property
     def activations(self) -> pd.DataFrame:
@@ -346,7 +373,7 @@ class View:
             `frame`, of the file.
         frame : str, optional
             Only this one: "gradients", "metrics", "epochs", "parameters", "events", "dtypes", "histograms",
-            "activations" or "examples".
+            "precision", "activations" or "examples".
 
         Raises
         ------

@@ -67,8 +67,8 @@ def trainer(
         Of so many iterations one is recorded, the first of them first; the others have their loss and metrics, and
         ``"not_recorded"`` as the state of each gradient.
     histograms_every : int, optional
-        Iterations from one histogram of every gradient to the next, in ``history.histograms``; None for no histograms.
-        ``record="norms"`` has none either.
+        Iterations from one histogram of every gradient to the next, in ``history.histograms``, with what fewer bits
+        would make of its entries in ``history.precision``; None for neither. ``record="norms"`` has neither.
     budget : float, optional
         What recording may cost at most, as a share of the iteration without it: 0.05 for 5 %. Iterations are left out,
         as `every` does, to stay under it; `Loop.overhead` tells what it costs.

@@ -1,4 +1,4 @@
-"""Which dtypes parameters, gradients and moments have, and since when."""
+"""Which dtypes parameters, gradients, master copies and moments have, on which device, and since when."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor
 
 from gradviz.history.history import History
 from gradviz.recorder.plan import Plan
-from gradviz.recorder.subject import Subject, in_words
+from gradviz.recorder.subject import Form, Subject
 
 Key = tuple[str, str]
-"""The name of a parameter, and of what: "parameter", "gradient", or one of the optimizer's moments."""
+"""The name of a parameter, and of what: "parameter", "gradient", "master", or one of the optimizer's moments."""
 
 
 class Dtypes:
-    """Writes a row for each dtype that is not what the history says."""
+    """Writes a row for each dtype and device that are not what the history says."""
 
     def __init__(self, subject: Subject, history: History, warn: Callable[[Exception, str], None]) -> None:
         self._subject = subject
         self._history = history
         self._warn = warn
-        self._known: dict[Key, str] | None = None
+        self._known: dict[Key, Form] | None = None
         self._looked_at: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
 
     def write(self, iteration: int, plan: Plan) -> None:
@@ -35,27 +35,29 @@ class Dtypes:
         self._looked_at[plan] = n_with_moments
         if self._known is None:
             table = self._history.dtypes
-            self._known = dict(zip(zip(table["parameter"], table["of"], strict=True), table["dtype"], strict=True))
-        changed = {key: dtype for key, dtype in self._now(plan).items() if self._known.get(key) != dtype}
+            keys = zip(table["parameter"], table["of"], strict=True)
+            self._known = dict(zip(keys, map(Form, table["dtype"], table["device"]), strict=True))
+        changed = {key: form for key, form in self._now(plan).items() if self._known.get(key) != form}
         if changed:
             columns = {"parameter": [name for name, _ in changed], "of": [of for _, of in changed]}
-            columns["dtype"] = list(changed.values())
+            columns |= {field: [getattr(form, field) for form in changed.values()] for field in Form._fields}
             self._history.add_rows("dtypes", {"iteration": np.full(len(changed), iteration), **columns})
             self._known |= changed
 
-    def _now(self, plan: Plan) -> dict[Key, str]:
+    def _now(self, plan: Plan) -> dict[Key, Form]:
         parameters = self._subject.parameters()
-        now = {(name, "parameter"): in_words(p) for name, p in parameters.items()}
-        now |= {(name, "gradient"): dtype for name, dtype in plan.reached.items()}
+        now = {(name, "parameter"): Form.of(p) for name, p in parameters.items()}
+        now |= {(name, "gradient"): form for name, form in plan.reached.items()}
+        now |= {(name, "master"): Form.of(master) for name, master in self._subject.masters().items()}
         try:
             now |= self._of_moments(parameters)
         except Exception as error:  # an optimizer of the user's own may keep anything
             self._warn(error, "The dtypes of the optimizer's state")
         return now
 
-    def _of_moments(self, parameters: Mapping[str, Tensor]) -> dict[Key, str]:
+    def _of_moments(self, parameters: Mapping[str, Tensor]) -> dict[Key, Form]:
         return {
-            (name, of): in_words(value)
+            (name, of): Form.of(value)
             for name, kept in self._subject.moments().items()
             if isinstance(kept, Mapping) and name in parameters
             for of, value in kept.items()

@@ -120,6 +120,9 @@ class _Stepped:
         # asked for first. Looking at the whole tree in every step is what a small step can feel.
         return self._step.optimized(self._leaves)
 
+    def masters(self) -> Mapping[str, Tensor]:
+        return self._step.masters.state_dict()
+
     def moments(self) -> Mapping[str, Any]:
         return self._step.optimizer_state
 

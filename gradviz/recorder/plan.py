@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gradviz.grad.statistics import STATISTICS, Statistics
 from gradviz.history.history import Row
 from gradviz.history.schema import FROZEN, NOT_OPTIMIZED, NOT_RECORDED, OK, UNUSED, Parameter
-from gradviz.recorder.subject import Gradients, Subject, in_words
+from gradviz.recorder.subject import Form, Gradients, Subject
 
 
 class Plan:
@@ -24,8 +24,8 @@ class Plan:
         self.kind, self.unused = gradients.kind, gradients.unused
         row = {parameter["name"]: place for place, parameter in enumerate(described)}
         reached = gradients.reached
-        self.reached = {name: in_words(gradient) for name, gradient in reached.items()}
-        """The dtypes of the gradients, by name."""
+        self.reached = {name: Form.of(gradient) for name, gradient in reached.items()}
+        """How the gradients are stored, by name."""
         self._rows = [row[name] for name in reached]
         self._is_whole = self._rows == list(range(len(row)))
         self._statistics = Statistics(list(reached.values()), only_norms=only_norms)

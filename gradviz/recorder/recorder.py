@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from gradviz.errors import RecordingWarning, warn
-from gradviz.grad.histograms import HIGH, LOW, Counts, histograms
 from gradviz.grad.statistics import STATISTICS
 from gradviz.history.history import History, Row
 from gradviz.history.schema import Parameter
 from gradviz.recorder.dtypes import Dtypes
+from gradviz.recorder.entries import Entries
 from gradviz.recorder.plan import Plan
 from gradviz.recorder.settings import Settings
 from gradviz.recorder.subject import Gradients, Subject, describe
@@ -29,7 +29,7 @@ class Draft:
     """What was measured of an iteration that is not over."""
 
     rows: dict[str, Row] = field(default_factory=dict)
-    histograms: list[Histograms] = field(default_factory=list)
+    entries: list[Entries] = field(default_factory=list)
     plan: Plan | None = None
     """That of the backward pass. The gradients themselves are not kept: their memory is wanted for the next."""
     before: dict[str, Tensor] = field(default_factory=dict)
@@ -49,26 +49,6 @@ class Draft:
             return False
         backward, clipped = self.rows["backward"][0], self.rows["clipped"][0]
         return np.allclose(backward, clipped, rtol=1e-6 if self.is_scaled else 0.0, atol=0.0, equal_nan=True)
-
-
-class Histograms(NamedTuple):
-    """How the entries of some gradients were distributed."""
-
-    stage: str
-    names: list[str]
-    counts: Counts
-
-    def rows(self, iteration: int) -> dict[str, Any]:
-        """The bins that are not empty, as the history's table has them."""
-        places, bins = self.counts.nonzero()
-        return {
-            "iteration": np.full(len(places), iteration),
-            "parameter": [self.names[place] for place in places.tolist()],
-            "stage": [self.stage] * len(places),
-            "low": LOW[bins],
-            "high": HIGH[bins],
-            "count": self.counts[places, bins],
-        }
 
 
 class Outcome(NamedTuple):
@@ -166,11 +146,10 @@ class Recorder:
         return self._histograms_every is not None and iteration % self._histograms_every == 0
 
     def count(self, draft: Draft, stage: str, gradients: Gradients) -> None:
-        """Take the histograms of one stage."""
-        draft.histograms = [each for each in draft.histograms if each.stage != stage]
+        """Take the histograms of one stage, and what narrower dtypes would make of its entries."""
+        draft.entries = [each for each in draft.entries if each.stage != stage]
         try:
-            reached = gradients.reached
-            draft.histograms.append(Histograms(stage, list(reached), histograms(list(reached.values()))))
+            draft.entries.append(Entries.of(stage, gradients.reached))
         except Exception as error:
             self.warn(error, "Histograms")
 
@@ -236,8 +215,9 @@ class Recorder:
     def _write_beside(self, iteration: int, draft: Draft) -> None:
         """Histograms that were taken, and dtypes that have changed. The row is written whatever comes of it."""
         try:
-            for each in draft.histograms:
-                self.history.add_rows("histograms", each.rows(iteration))
+            for each in draft.entries:
+                for table, rows in each.rows(iteration).items():
+                    self.history.add_rows(table, rows)
             if draft.plan is not None:
                 self._dtypes.write(iteration, draft.plan)
         except Exception as error:

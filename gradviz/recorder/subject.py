@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from gradviz.grad.algebra import is_incomplete
@@ -49,6 +50,9 @@ class Subject(Protocol):
     def optimized(self) -> Set[str]:
         """Names of those that an optimizer moves; the same object for as long as nothing about it changes."""
 
+    def masters(self) -> Mapping[str, Tensor]:
+        """What the optimizers move in place of 16-bit parameters, by the name of the parameter."""
+
     def moments(self) -> Mapping[str, Any]:
         """What the optimizers keep, by the name of the parameter."""
 
@@ -58,9 +62,21 @@ class Subject(Protocol):
 
 def describe(name: str, tensor: Tensor) -> Parameter:
     """A parameter as the history knows it."""
-    return Parameter(name=name, shape=tuple(tensor.shape), dtype=in_words(tensor))
+    return Parameter(name=name, shape=tuple(tensor.shape), dtype=in_words(tensor.dtype))
 
 
-def in_words(tensor: Tensor) -> str:
-    """Its dtype, as text."""
-    return str(tensor.dtype).removeprefix("torch.")
+class Form(NamedTuple):
+    """How a tensor is stored, as texts."""
+
+    dtype: str
+    device: str
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Form:
+        """That of a tensor."""
+        return cls(in_words(tensor.dtype), str(tensor.device))
+
+
+def in_words(dtype: torch.dtype) -> str:
+    """Without the name of the library."""
+    return str(dtype).removeprefix("torch.")

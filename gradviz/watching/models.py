@@ -121,6 +121,10 @@ class Models:
         """Those in a group of some optimizer whose learning rate is not 0."""
         return self._optimized
 
+    def masters(self) -> Mapping[str, Tensor]:
+        """None: an optimizer that moves copies holds these, and not the parameters."""
+        return {}
+
     def moments(self) -> Mapping[str, Any]:
         """What the optimizers keep."""
         return {

@@ -40,7 +40,7 @@ def weights(loop: gv.Loop) -> list[torch.Tensor]:
 
 
 def assert_same_frames(a: gv.History, b: gv.History) -> None:
-    for name in ("gradients", "norms", "metrics", "events", "dtypes", "histograms", "parameters"):
+    for name in ("gradients", "norms", "metrics", "events", "dtypes", "histograms", "precision", "parameters"):
         pd.testing.assert_frame_equal(getattr(a, name), getattr(b, name), obj=name)
 
 

@@ -339,6 +339,7 @@ def test_dtypes_of_16_bit_parameters_and_of_the_moments_of_their_copies_differ()
     assert {of: dtype for _, of, dtype in dtypes_of(history, "weight")} == {
         "parameter": "bfloat16",
         "gradient": "float32",  # as the optimizer gets it
+        "master": "float32",
         "exp_avg": "float32",
         "exp_avg_sq": "float32",
     }
@@ -426,7 +427,7 @@ def test_histograms_that_cannot_be_taken_or_written_leave_the_row(monkeypatch):
     def full(*_, **__):
         raise OSError("disk full")
 
-    for broken in ("gradviz.recorder.recorder.histograms", "gradviz.history.history.History.add_rows"):
+    for broken in ("gradviz.recorder.entries.Entries.of", "gradviz.history.history.History.add_rows"):
         step, history = train_step(two_layers(), "mean_squared_error", "adam"), History()
         recorder = Recorder(step, history)
         state = step.init(BATCH)
