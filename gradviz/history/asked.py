@@ -11,10 +11,13 @@ from gradviz.history.overview import NAN, NEGINF, POSINF, ZERO, Columns, Overvie
 from gradviz.history.rows import Rows, gathered
 from gradviz.history.schema import COUNTS, STAGES
 from gradviz.history.store import Store
+from gradviz.history.update_ratio import NEEDS, update_ratio
 
-_KEPT = ("norm", "max_abs", "mean", "zero_fraction")
-MEASURES = (*_KEPT, "rms", "update_ratio")
-"""What can be asked for: statistics that are kept, and what follows from them."""
+MEASURES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("norm", "rms", "max_abs", "mean", "zero_fraction"), ()),
+    "update_ratio": NEEDS,
+}
+"""What can be asked for, and the stages without which there is none."""
 
 _PLAIN_ZEROS = ("mean", "zero_fraction")
 """Where 0 is a number like others, and not a gradient that is gone."""
@@ -45,22 +48,18 @@ def _cells(store: Store, measure: str, stage: str, iteration: NDArray[np.int64],
     """The rows [begin, end), one a column."""
     first, last = int(iteration[begin]), int(iteration[end - 1])
     places = np.arange(len(store.parameters))
-    statistic = measure if measure in _KEPT else "norm"
+    statistic = "norm" if measure in ("rms", "update_ratio") else measure  # what these follow from
 
     def rows_of(stage: str) -> Rows:
         return gathered(store.held(stage, first=first, last=last), (statistic, *COUNTS, "state"), places)
 
     rows = rows_of("update" if measure == "update_ratio" else stage)
     values = rows.planes[statistic]
-    with np.errstate(all="ignore"):
-        if measure == "rms":
+    if measure == "update_ratio":
+        values, _ = update_ratio(rows, rows_of("weight"))
+    if measure == "rms":
+        with np.errstate(all="ignore"):
             values = values / np.sqrt(_sizes(store))
-        if measure == "update_ratio":
-            weight = rows_of("weight")
-            _, at, beside = np.intersect1d(rows.iteration, weight.iteration, return_indices=True)
-            ratio = np.full_like(values, np.nan)
-            ratio[at] = values[at] / weight.planes[statistic][beside]
-            values = ratio
     shown = Rows(rows.iteration, rows.epoch, rows.attempt, rows.planes | {"norm": values})
     loss = store.read_loss(begin, end)
     columns = columns_of(shown, loss[np.searchsorted(iteration[begin:end], rows.iteration)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Never, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
 from gradviz.history.table import Column, Columns
 from gradviz.history.tensors import KeptTensor
+from gradviz.history.update_ratio import NEEDS, update_ratio
 
 TRIES = 20
 """A run that somebody else writes has its files merged now and then, while a frame is made of them."""
@@ -138,9 +139,9 @@ class View:
         return self._frame("update_ratios", self._update_ratios)
 
     def _update_ratios(self) -> pd.DataFrame:
-        update, weight = (self.wide("norm", stage=stage) for stage in ("update", "weight"))
-        both = update.index.intersection(weight.index)
-        return update.loc[both] / weight.loc[both]
+        update, weight = (self._rows(stage, ("norm",), "update_ratios") for stage in NEEDS)
+        ratio, has_both = update_ratio(update, weight)
+        return frames.wide(ratio[has_both], "norm", self._names, self._index(update)[has_both])
 
     def wide(self, statistic: str, *, stage: str = "backward") -> pd.DataFrame:
         """One statistic, or ``"state"``, of every parameter; index iteration, columns parameter.
@@ -432,6 +433,10 @@ class View:
                 places = places[chosen.places([names[place] for place in places])]
         return places
 
+    @property
+    def _names(self) -> list[str]:
+        return [self._store.names[place] for place in self._places]
+
     def _selected(self, iteration: NDArray[np.int64]) -> NDArray[np.int64] | slice:
         """Which rows of these iterations are meant. Every so manieth counts among all that were recorded."""
         if not self._selections:
@@ -519,15 +524,21 @@ class View:
         return frames.tidy(rows, stage, names, STAGES)
 
     def _wide(self, statistic: str, stage: str) -> pd.DataFrame:
+        planes = COUNTS if statistic == "nonfinite" else (statistic,)
+        rows = self._rows(stage, planes, f"wide({statistic!r})")
+        plane = np.sum([rows.planes[name] for name in planes], axis=0) if len(planes) > 1 else rows.planes[statistic]
+        return frames.wide(plane, "nan" if statistic == "nonfinite" else statistic, self._names, self._index(rows))
+
+    def _rows(self, stage: str, planes: Sequence[str], frame: str) -> Rows:
+        """The rows of a stage in the order of iterations, for a frame of a number of each."""
         places, pieces = self._places, self._pieces(stage)
         n_rows = sum(len(segment.iteration[rows]) for segment, rows in pieces)
-        self.refuse_if_large(n_rows * len(places) * 8, f"wide({statistic!r})")
-        planes = COUNTS if statistic == "nonfinite" else (statistic,)
+        self.refuse_if_large(n_rows * len(places) * 8, frame)
         rows, _ = _interleaved({stage: gathered(pieces, planes, places)})
-        plane = np.sum([rows.planes[name] for name in planes], axis=0) if len(planes) > 1 else rows.planes[statistic]
-        names = [self._store.names[place] for place in places]
-        index = frames.index(rows.iteration, rows.attempt if self.has_all_attempts else None)
-        return frames.wide(plane, "nan" if statistic == "nonfinite" else statistic, names, index)
+        return rows
+
+    def _index(self, rows: Rows) -> pd.Index:
+        return frames.index(rows.iteration, rows.attempt if self.has_all_attempts else None)
 
     def _metrics(self) -> Columns:
         columns = self._store.read_metrics(all_attempts=self.has_all_attempts)

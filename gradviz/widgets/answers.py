@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gradviz.history.asked import MEASURES
 from gradviz.history.history import History
 from gradviz.history.overview import CAPACITY
 from gradviz.history.quantity import Quantity
@@ -19,10 +20,10 @@ from gradviz.widgets.wire import pack
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A number that cells can show: on a button, in its tooltip, before a value, and of many in a sentence.
+class Words:
+    """What a measure is called: on a button, in its tooltip, before a value, and of many in a sentence.
 
-    `scale` is how it becomes a colour (`js/src/data/colour.ts`); `needs` are stages without which there is none.
+    `scale` is how it becomes a colour (`js/src/data/colour.ts`).
     """
 
     word: str
@@ -30,18 +31,15 @@ class Measure:
     noun: str
     nouns: str
     scale: str = "norms"
-    needs: tuple[str, ...] = ()
 
 
-MEASURES = {
-    "norm": Measure("norm", "2-norm", "norm", "norms"),
-    "rms": Measure("rms", "root mean square of the entries", "rms", "rms"),
-    "max_abs": Measure("max", "size of the largest entry", "largest entry", "largest entries"),
-    "mean": Measure("mean", "mean of the entries", "mean", "means", "signed"),
-    "zero_fraction": Measure("zeros", "share of the entries that are 0", "share of zeros", "shares of zeros", "shares"),
-    "update_ratio": Measure(
-        "update", "norm of the update ÷ norm of the parameter", "ratio", "ratios", needs=("update", "weight")
-    ),
+WORDS = {
+    "norm": Words("norm", "2-norm", "norm", "norms"),
+    "rms": Words("rms", "root mean square of the entries", "rms", "rms"),
+    "max_abs": Words("max", "size of the largest entry", "largest entry", "largest entries"),
+    "mean": Words("mean", "mean of the entries", "mean", "means", "signed"),
+    "zero_fraction": Words("zeros", "share of the entries that are 0", "share of zeros", "shares of zeros", "shares"),
+    "update_ratio": Words("update", "norm of the update ÷ norm of the parameter", "ratio", "ratios"),
 }
 STAGES = {
     "backward": ("backward", "the gradient as autograd gave it", "gradient"),
@@ -57,7 +55,7 @@ def choices(history: History) -> dict[str, Any]:
     if history.quantity.runs:  # a ratio of two runs is all there is
         return {"statistics": [], "stages": []}
     return {
-        "statistics": [[name, each.word, each.title, each.needs] for name, each in MEASURES.items()],
+        "statistics": [[name, each.word, each.title, MEASURES[name]] for name, each in WORDS.items()],
         "stages": [[name, word, title, [name]] for name, (word, title, _) in STAGES.items()],
     }
 
@@ -67,18 +65,18 @@ def answer(history: History, question: Mapping[str, Any]) -> tuple[dict[str, Any
     name, stage = str(question["statistic"]), str(question["stage"])
     most = min(CAPACITY, WHOLE_BYTES // (9 * (len(history.described) + 1)))
     columns = history.asked(name, stage, int(question["start"]), int(question["stop"]), most)
-    measure = MEASURES[name]
+    words = WORDS[name]
     told = {
         "end": int(history.iterations[-1]) + 1 if len(history) else 0,
         "level": columns.level,
-        "scale": measure.scale,
-        "quantity": asdict(_quantity(measure, name, stage)),
+        "scale": words.scale,
+        "quantity": asdict(_quantity(words, name, stage)),
     }
-    return told, [pack(columns), BLUE_ORANGE if measure.scale == "signed" else VIRIDIS]
+    return told, [pack(columns), BLUE_ORANGE if words.scale == "signed" else VIRIDIS]
 
 
-def _quantity(measure: Measure, name: str, stage: str) -> Quantity:
+def _quantity(words: Words, name: str, stage: str) -> Quantity:
     if name == "update_ratio":
-        return Quantity("update ÷ weight", "ratios of update to weight", measure.noun)
+        return Quantity("update ÷ weight", "ratios of update to weight", words.noun)
     of = STAGES[stage][2]
-    return Quantity(f"{of}, {measure.noun}", f"{measure.nouns} of the {of}", measure.noun)
+    return Quantity(f"{of}, {words.noun}", f"{words.nouns} of the {of}", words.noun)

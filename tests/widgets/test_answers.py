@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 import gradviz as gv
-from gradviz.history.asked import MEASURES as ASKABLE
+from gradviz.history.asked import MEASURES
 from gradviz.history.history import History
 from gradviz.history.schema import STAGES as KNOWN
 from gradviz.history.schema import Parameter
-from gradviz.widgets.answers import MEASURES, STAGES, answer, choices
+from gradviz.widgets.answers import STAGES, WORDS, answer, choices
 from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
 from gradviz.widgets.wire import unpack
 
@@ -38,7 +38,7 @@ def test_an_answer_has_columns_colours_and_what_they_are():
 
 
 def test_all_that_is_offered_can_be_asked_for():
-    assert set(MEASURES) == set(ASKABLE)
+    assert set(WORDS) == set(MEASURES)
     assert set(STAGES) <= set(KNOWN)
     for statistic in MEASURES:
         for stage in STAGES:
