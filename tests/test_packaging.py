@@ -29,7 +29,7 @@ Distribution = Literal["wheel", "sdist", "editable"]
 def bundled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout with a fresh bundle, which no test changes."""
     folder = tmp_path_factory.mktemp("bundled")
-    for file in ("CHANGELOG.md", "LICENSE", "LICENSE-d3", "README.md", "constraints.txt", "pyproject.toml"):
+    for file in ("CHANGELOG.md", "LICENSE", "README.md", "constraints.txt", "pyproject.toml"):
         shutil.copy2(ROOT / file, folder)
     for package in ("gradviz", "js"):
         shutil.copytree(ROOT / package, folder / package, symlinks=True)

@@ -3,7 +3,7 @@
 import type { InitializeProps, RenderProps } from "@anywidget/types";
 import { Store } from "./data/store";
 import type { Model, Traits } from "./data/store";
-import { View } from "./heatmap/view";
+import { view } from "./heatmap/view";
 import type { AnswerMessage, Buffer, ColumnsMessage } from "./data/wire";
 
 /** Hosts older than anywidget 0.11 give no signal and expect a function that cleans up. */
@@ -54,7 +54,7 @@ export default () => {
       const { signal: life, end } = lifetime(signal);
       try {
         store ??= listen(model, life);
-        new View(store, el, life);
+        view(store, el, life);
         store.hello(true);
         life.addEventListener("abort", () => store!.bye());
       } catch (error) {

@@ -65,7 +65,7 @@ const ratio: Quantity = { label: "b ÷ a", title: "ratios", noun: "ratio", runs:
 
 test("a ratio says which run is larger, and a mark which runs it may be of", () => {
   const parameter = { name: "w", dtype: "float32", shape: [2] };
-  const when = { start: 3, stop: 4, firstEpoch: 0, lastEpoch: 0 };
+  const when = { start: 3, stop: 4, isOne: false, firstEpoch: 0, lastEpoch: 0 };
   const value = (max: number, min = max): string => describeParameter(parameter, { max, min, flags: 0 }, when, ratio).value;
   assert.equal(value(4.2), "ratio 4.200 (b is 4.20 times a)");
   assert.equal(value(0.25), "ratio 0.2500 (a is 4.00 times b)");
@@ -89,13 +89,16 @@ test("the picture in a sentence says what its numbers are", () => {
 
 test("a cell in words", () => {
   const parameter = { name: "encoder.0.weight", dtype: "bfloat16", shape: [64, 64] };
-  const one = describeParameter(parameter, { max: 2.134e-3, min: 2.134e-3, flags: 0 }, { start: 128, stop: 129, firstEpoch: 0, lastEpoch: 0 }, norm);
+  const one = describeParameter(parameter, { max: 2.134e-3, min: 2.134e-3, flags: 0 }, { start: 128, stop: 129, isOne: false, firstEpoch: 0, lastEpoch: 0 }, norm);
   assert.deepEqual(one, { title: "encoder.0.weight", kind: "64 × 64 · bfloat16", when: "iteration 128 · epoch 0", value: "norm 2.134e-3", flags: [] });
-  const merged = describeParameter(parameter, { max: 2, min: 1, flags: 33 }, { start: 128, stop: 132, firstEpoch: 0, lastEpoch: 1 }, norm);
+  const merged = describeParameter(parameter, { max: 2, min: 1, flags: 33 }, { start: 128, stop: 132, isOne: false, firstEpoch: 0, lastEpoch: 1 }, norm);
   assert.equal(merged.when, "iterations 128–131 · epochs 0–1");
   assert.equal(merged.value, "norm max 2.000, min 1.000");
   assert.deepEqual(merged.flags, ["NaN in the gradient", "frozen (in part)"]);
   assert.equal(sentence(one), "encoder.0.weight, iteration 128, epoch 0, norm 2.134e-3");
-  const loss = describeLoss({ max: NaN, min: NaN, flags: 1 }, { start: 7, stop: 8, firstEpoch: 0, lastEpoch: 0 });
+  const thinned = describeParameter(parameter, { max: 2, min: 2, flags: 32 }, { start: 128, stop: 132, isOne: true, firstEpoch: 0, lastEpoch: 0 }, norm);
+  assert.equal(thinned.when, "iteration 128, the only one recorded of iterations 128–131 · epoch 0");
+  assert.deepEqual(thinned.flags, ["frozen"], "It is not so in part of them.");
+  const loss = describeLoss({ max: NaN, min: NaN, flags: 1 }, { start: 7, stop: 8, isOne: false, firstEpoch: 0, lastEpoch: 0 });
   assert.deepEqual([loss.value, loss.flags], ["", ["the loss is NaN"]]);
 });

@@ -26,7 +26,7 @@ test("a folded row grows with the run, and forgets what changed", () => {
   const lanes = new Lanes();
   const overview = new Overview(0, 4);
   for (let i = 0; i < 11; i++) {
-    lanes.forget(overview.append(decoded(singles([[i, 2 * i, 0]], i), 3)));
+    lanes.forget(overview, overview.append(decoded(singles([[i, 2 * i, 0]], i), 3)));
     const lane = lanes.lane(overview, [0, 1]);
     for (let c = 0; c < overview.count; c++) {
       const stop = overview.stop[c]!;

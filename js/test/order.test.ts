@@ -1,8 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Lanes } from "../src/data/lanes";
+import { Overview } from "../src/data/overview";
 import type { Unit } from "../src/rows/folds";
-import { matcher, rank, sorted } from "../src/rows/order";
-import { Flag } from "../src/data/wire";
+import { matcher, rank, sorted, sortedIn } from "../src/rows/order";
+import { decodeColumns, Flag } from "../src/data/wire";
+import { encode, singles } from "./encode";
 
 const cell = (max: number, min = max, flags = 0) => ({ max, min, flags });
 const unit = (name: string): Unit => ({ members: [0], name, note: "", block: "b", folded: false });
@@ -12,7 +15,7 @@ test("the largest comes first, trouble before it, and what has no value last", (
   const names = Object.keys(cells);
   const order = sorted(names.map(unit), "norm", ({ name }) => cells[name]!).map((each) => each.name);
   assert.deepEqual(order, ["nan", "large", "small", "none"]);
-  assert.deepEqual(sorted(names.map(unit), "declaration", () => cell(0)).map((each) => each.name), names);
+  assert.deepEqual(sortedIn(new Overview(), { start: 0, span: 1 }, names.map(unit), "declaration", new Lanes()).map((each) => each.name), names);
 });
 
 test("change is how many times the smallest the largest is, both ways alike", () => {
@@ -34,4 +37,17 @@ test("a name fits that holds every word, whichever case it is in", () => {
   assert.deepEqual(["encoder.attn.bias", "encoder.attn.weight", "bias.attn"].map(fits), [true, false, true]);
   assert.ok(matcher("")("anything"));
   assert.ok(matcher("<img")("<img src=x>"));
+});
+
+test("rows stand by what is in view, whether they are read one by one or all at once", () => {
+  const norms = Array.from({ length: 32 }, (_, place) => (place * 7) % 32);
+  const columns = decodeColumns(encode(singles([[...norms.map((norm) => 100 - norm), 0], [...norms, 0], [...norms.map((norm) => 2 * norm), 0]]), 33));
+  const open = norms.map((_, place): Unit => ({ ...unit(`p${place}`), members: [place] }));
+  const folds = [0, 8, 16, 24].map((from): Unit => ({ ...unit(`m${from}`), members: [from, from + 1], folded: true }));
+  const inView = { start: 1, span: 2 };
+  const largest = ({ members }: Unit): number => Math.max(...members.map((place) => norms[place]!));
+  for (const units of [open, folds]) {
+    const order = sortedIn(columns, inView, units, "norm", new Lanes());
+    assert.deepEqual(order.map(largest), units.map(largest).sort((a, b) => b - a));
+  }
 });

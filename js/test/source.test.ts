@@ -52,7 +52,7 @@ test("another statistic is asked for once, and shown when the answer is there", 
   assert.equal(source.isWaiting, false);
   assert.equal(source.columnsFor(whole).columns.count, 3);
   assert.deepEqual(source.domain, { lo: -2, hi: 1, base: 10, signed: true });
-  assert.equal(source.quantity.noun, "mean");
+  assert.equal(source.shown.quantity.noun, "mean");
   source.want(whole, 900, 2);
   assert.equal(asked.length, 1);
 });
@@ -96,7 +96,7 @@ test("a deep zoom into merged iterations is asked for, and the live numbers come
   assert.deepEqual([asked.at(-1).start, asked.at(-1).stop, asked.at(-1).statistic], [1000, 1050, "norm"]);
   answer(1000, Array.from({ length: 50 }, () => 1), { scale: "norms" });
   assert.equal(source.columnsFor(part).level, 0);
-  assert.equal(source.quantity, store.quantity);
+  assert.equal(source.shown.quantity, store.quantity);
   const all = { start: 0, span: 16_384 };
   assert.equal(source.columnsFor(all).columns, store.overview);
   source.want(all, 900, 10);

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Source } from "../src/data/source";
 import type { Model } from "../src/data/store";
 import { Store } from "../src/data/store";
 import type { ColumnsMessage, Run } from "../src/data/wire";
@@ -8,9 +9,9 @@ import { encode, singles } from "./encode";
 
 const run: Run = { status: "training", epoch: 0, epochs: null, iteration: 0, iterations: null, left_s: null, metric_names: [], message: null };
 
-function open(runs: [string, string] | null = null) {
+function open(runs: [string, string] | null = null, kept: unknown = null) {
   const sent: { kind: string; have: number }[] = [];
-  const model = { get: (name: string) => ({ _parameters: [], _quantity: { runs } })[name] ?? null, send: (content: never) => sent.push(content) };
+  const model = { get: (name: string) => ({ _parameters: [], _quantity: { runs }, _kept: kept })[name] ?? null, send: (content: never) => sent.push(content) };
   const store = new Store(model as unknown as Model);
   store.hello();
   const receive = (seq: number, columns: Column[], rows: number, more: Partial<ColumnsMessage> = {}, epochs: number[] = [], loss = 0.5): void =>
@@ -34,10 +35,10 @@ test("it says hello, and nothing else while nothing is missing", () => {
 test("what the numbers are decides the scale", () => {
   const norms = open();
   norms.receive(1, singles([[0.9, 1]]), 2);
-  assert.deepEqual(norms.store.domain, { lo: -3, hi: 0, base: 10 });
+  assert.deepEqual(new Source(norms.store).domain, { lo: -3, hi: 0, base: 10 });
   const ratios = open(["b", "a"]);
   ratios.receive(1, singles([[0.9, 1]]), 2);
-  assert.deepEqual(ratios.store.domain, { lo: -2, hi: 2, base: 2 });
+  assert.deepEqual(new Source(ratios.store).domain, { lo: -2, hi: 2, base: 2 });
 });
 
 test("the loss shown is the newest batch's own, also where the last column holds several", () => {
@@ -54,16 +55,16 @@ test("a loss that was not taken is none, and a run without any has no lane for i
   const none = (first: number) => ({ start: first, stop: first + 1, max: [1, NaN], flags: [0, 128] });
   receive(1, [none(0), none(1)], 2, { run: { ...run, iteration: 2 } }, [], NaN);
   assert.equal(store.loss, null);
-  assert.equal(store.hasLoss, false);
+  assert.equal(store.survey.hasLoss, false);
   receive(2, [{ start: 2, stop: 3, max: [1, NaN], flags: [0, 1] }], 2, { run: { ...run, iteration: 3 } }, [], NaN);
   assert.ok(Number.isNaN(store.loss), "it is NaN");
-  assert.equal(store.hasLoss, true);
+  assert.equal(store.survey.hasLoss, true);
   receive(3, [none(3)], 2, { run: { ...run, iteration: 4 } }, [], NaN);
   assert.equal(store.loss, null);
   receive(4, [none(0)], 2, { fresh: true });
-  assert.equal(store.hasLoss, false);
+  assert.equal(store.survey.hasLoss, false);
   receive(5, [{ start: 1, stop: 3, max: [1, 0.5], min: [1, 0.5], flags: [0, 128] }], 2);
-  assert.equal(store.hasLoss, true, "one of two iterations had a loss");
+  assert.equal(store.survey.hasLoss, true, "one of two iterations had a loss");
 });
 
 test("a message that cannot be read changes nothing, and the gap is noticed", () => {
@@ -101,11 +102,11 @@ test("what the whole picture holds is not appended twice", () => {
 test("the colour domain knows finite positive parameters only, and starts anew with a fresh message", () => {
   const { store, receive } = open();
   receive(1, [{ start: 0, stop: 1, max: [5e-3, 0, NaN, 1e9], min: [2e-6, 0, NaN, 1e9], flags: [0, 8, 1, 0] }], 4);
-  assert.deepEqual(store.domain, { lo: -6, hi: -2, base: 10 });
+  assert.deepEqual(new Source(store).domain, { lo: -6, hi: -2, base: 10 });
   receive(2, singles([[1, 1, 1, 1]], 1), 4);
-  assert.deepEqual(store.domain, { lo: -6, hi: 0, base: 10 });
+  assert.deepEqual(new Source(store).domain, { lo: -6, hi: 0, base: 10 });
   receive(3, singles([[50, 1, 1, 1]]), 4, { fresh: true });
-  assert.deepEqual(store.domain, { lo: -1, hi: 2, base: 10 });
+  assert.deepEqual(new Source(store).domain, { lo: -1, hi: 2, base: 10 });
 });
 
 test("parameters may be added during a run", () => {
@@ -143,4 +144,32 @@ test("a tail of a long run is seen as it came", () => {
   const { columns, level } = store.columnsFor({ start: 4800, span: 200 });
   assert.equal(level, 0);
   assert.equal(columns.stop[columns.count - 1], 5000);
+});
+
+test("a picture that was kept is there at once, and all of it is asked for", () => {
+  const empty = new Uint8Array(0);
+  const message = { kind: "columns", seq: 7, fresh: true, level: 1, stages: [], run };
+  const columns = encode([{ start: 0, stop: 2, max: [3, 1], min: [2, 1], flags: [0, 0] }], 2);
+  const { store, sent, receive } = open(null, { message, buffers: [columns, empty, empty] });
+  assert.equal(store.end, 2);
+  assert.deepEqual(sent, [{ kind: "hello", have: 0 }]);
+  receive(7, singles([[9, 9]], 1), 2);
+  assert.equal(store.end, 2, "It holds that message already.");
+  receive(8, singles([[4, 1]], 2), 2);
+  assert.equal(store.end, 3);
+  assert.equal(store.catchingUp, false);
+  const broken = open(null, { message, buffers: [] }).store;
+  assert.match(broken.error!, /0 buffers/);
+  assert.equal(broken.end, 0);
+});
+
+test("a column is of one iteration until Python has merged some", () => {
+  const { store, receive } = open();
+  const whole = { start: 0, span: 10 };
+  receive(1, singles([[1, 1]]), 2);
+  assert.equal(store.columnsFor(whole).exact, true);
+  receive(2, [{ start: 1, stop: 5, max: [2, 1], min: [2, 1], flags: [0, 0] }], 2, { level: 2 });
+  assert.equal(store.columnsFor(whole).exact, false);
+  receive(3, singles([[1, 1], [2, 1]]), 2, { fresh: true });
+  assert.equal(store.columnsFor(whole).exact, true);
 });

@@ -115,23 +115,22 @@ class Fold implements Lane {
   }
 }
 
-/** The lanes of some columns; folded ones are kept, so that a zoom or a new colour merges nothing again. */
+/** The lanes of columns; folded ones are kept, so that a zoom or a new colour merges nothing again. */
 export class Lanes {
-  #folds = new Map<string, Fold>();
-  #of: Columns | null = null;
+  readonly #folds = new WeakMap<Columns, Map<string, Fold>>();
 
   /** Columns from this one on are new or changed. */
-  forget(column: number): void {
-    for (const fold of this.#folds.values()) fold.forget(column);
+  forget(columns: Columns, column: number): void {
+    for (const fold of this.#folds.get(columns)?.values() ?? []) fold.forget(column);
   }
 
   lane(columns: Columns, members: readonly number[]): Lane {
-    if (columns !== this.#of) this.#folds.clear();
-    this.#of = columns;
     if (members.length === 1) return laneOf(columns, members[0]!);
+    let folds = this.#folds.get(columns);
+    if (!folds) this.#folds.set(columns, (folds = new Map()));
     const key = members.join();
-    let fold = this.#folds.get(key);
-    if (!fold) this.#folds.set(key, (fold = new Fold(members)));
+    let fold = folds.get(key);
+    if (!fold) folds.set(key, (fold = new Fold(members)));
     return fold.update(columns);
   }
 }

@@ -1,21 +1,21 @@
 // How a cell looks, decided by its flags and its value. What a look is painted with: marks.ts.
+import type { Scale } from "./colour";
 import { Flag } from "./wire";
 
 /** The looks of a cell. `none`: no column has come here yet. */
-export const Look = {
-  none: 0,
-  value: 1,
-  value_not_optimized: 2,
-  zero: 3,
-  unused: 4,
-  frozen: 5,
-  not_recorded: 6,
-  nan: 7,
-  posinf: 8,
-  neginf: 9,
-  bothinf: 10,
-} as const;
-export type Look = (typeof Look)[keyof typeof Look];
+export const enum Look {
+  none = 0,
+  value = 1,
+  value_not_optimized = 2,
+  zero = 3,
+  unused = 4,
+  frozen = 5,
+  not_recorded = 6,
+  nan = 7,
+  posinf = 8,
+  neginf = 9,
+  bothinf = 10,
+}
 
 /** Trouble wins over a value, a value over its absence: what matters survives merging. */
 export function lookOf(value: number, flags: number): Look {
@@ -28,6 +28,9 @@ export function lookOf(value: number, flags: number): Look {
   if (flags & Flag.frozen) return Look.frozen;
   return Look.not_recorded;
 }
+
+/** How a cell looks in which this value is shown: where signs or zeros are ordinary numbers, they have colours. */
+export const lookIn = ({ base, signed }: Scale, value: number, flags: number): Look => lookOf((base === 1 || signed) && value === value ? 1 : value, flags);
 
 export const isNonFinite = (look: number): boolean => look >= Look.nan;
 

@@ -56,6 +56,14 @@ export class Overview implements Columns {
     return grows ? 0 : from;
   }
 
+  /** Forget the first columns. */
+  drop(columns: number): void {
+    const { count, rows } = this;
+    for (const each of [this.start, this.stop]) each.copyWithin(0, columns, count);
+    for (const each of [this.max, this.min, this.flags]) each.copyWithin(0, columns * rows, count * rows);
+    this.count -= columns;
+  }
+
   /** Whether column b goes on with the column a before it. */
   #isOne(a: number, b: number): boolean {
     return this.start[a]! >>> this.level === this.start[b]! >>> this.level || hasLossAlone(this, b);

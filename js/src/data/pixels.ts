@@ -2,7 +2,7 @@
 //
 // A column at least a pixel wide owns the pixels from round(start) to round(stop). Narrower columns share
 // pixels: then the pixel shows every column that touches it, so that nothing is lost by downscaling.
-import { bisectLeft, bisectRight } from "d3-array";
+import { firstPlace } from "../kit/bisect";
 import type { Extent } from "../kit/extent";
 import type { Columns } from "./wire";
 
@@ -59,14 +59,15 @@ export function placeColumns(columns: Pick<Columns, "count" | "start" | "stop">,
 
 /** The columns [from, to) that have iterations in view. */
 export function columnsIn({ count, start, stop }: Pick<Columns, "count" | "start" | "stop">, extent: Extent): [number, number] {
-  return [bisectRight(stop, extent.start, 0, count), bisectLeft(start, extent.start + extent.span, 0, count)];
+  return [firstPlace(count, (c) => stop[c]! > extent.start), firstPlace(count, (c) => start[c]! >= extent.start + extent.span)];
 }
 
-/** The largest number of iterations that one pixel shows. */
-export function mostIterations({ first, last, end }: Pixels, { start, stop }: Pick<Columns, "start" | "stop">): number {
+/** The largest number of iterations that one pixel shows; `exact`: one of each column's was recorded. */
+export function mostIterations({ first, last, end }: Pixels, { start, stop }: Pick<Columns, "start" | "stop">, exact = false): number {
   let most = 0;
   for (let x = 0; x < end; x++) {
-    if (first[x]! <= last[x]!) most = Math.max(most, stop[last[x]!]! - start[first[x]!]!);
+    if (exact && first[x] === last[x]) most = Math.max(most, 1);
+    else if (first[x]! <= last[x]!) most = Math.max(most, stop[last[x]!]! - start[first[x]!]!);
   }
   return most;
 }

@@ -2,40 +2,25 @@
 import { hasLossAlone, Overview } from "./overview";
 import type { Columns } from "./wire";
 
+/** So many columns at least; old ones go when there are twice as many, so that most appends move nothing. */
 const KEPT = 1024;
 
 export class Recent {
-  #pieces: Columns[] = [];
-  #joined: Columns | null = null;
+  readonly columns = new Overview(0, Infinity);
 
-  add(columns: Columns): void {
-    if (!columns.count) return;
-    this.#pieces.push(columns);
-    this.#joined = null;
-    let count = this.#pieces.reduce((sum, piece) => sum + piece.count, 0);
-    while (count - this.#pieces[0]!.count >= KEPT) count -= this.#pieces.shift()!.count;
-  }
-
-  clear(): void {
-    this.#pieces = [];
-    this.#joined = null;
+  /** Append; returns the index of the first column that is new or changed. */
+  add(columns: Columns): number {
+    const from = this.columns.append(columns);
+    const old = this.columns.count - KEPT;
+    if (old < KEPT) return from;
+    this.columns.drop(old);
+    return 0;
   }
 
   /** The first iteration that is here; a loss that belongs to a column that is not does not count. */
   get start(): number {
-    for (const piece of this.#pieces) {
-      for (let c = 0; c < piece.count; c++) if (!hasLossAlone(piece, c)) return piece.start[c]!;
-    }
+    const { columns } = this;
+    for (let c = 0; c < columns.count; c++) if (!hasLossAlone(columns, c)) return columns.start[c]!;
     return Infinity;
   }
-
-  get columns(): Columns {
-    return (this.#joined ??= join(this.#pieces));
-  }
-}
-
-function join(pieces: readonly Columns[]): Columns {
-  const all = new Overview(0, Infinity);
-  for (const piece of pieces) all.append(piece);
-  return all;
 }

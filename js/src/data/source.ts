@@ -7,9 +7,9 @@ import type { Domain, Scale } from "./colour";
 import { domainOf, pixelTable, SCALES } from "./colour";
 import type { Extent } from "../kit/extent";
 import { Overview } from "./overview";
-import type { Quantity, Store } from "./store";
+import type { Quantity, Shown, Store } from "./store";
 import { Survey } from "./survey";
-import type { AnswerMessage, Buffer, Columns } from "./wire";
+import type { AnswerMessage, Buffer } from "./wire";
 import { bytesOf, decodeColumns } from "./wire";
 
 export interface Choice {
@@ -54,36 +54,24 @@ export class Source {
     return this.#asked !== null;
   }
 
-  /** What is shown now: the answer, once there is one, in place of the live numbers. */
-  get quantity(): Quantity {
-    return this.#shown?.quantity ?? this.store.quantity;
-  }
-
-  get scale(): Scale {
-    return this.#shown?.scale ?? this.store.scale;
-  }
-
-  get table(): Uint32Array {
-    return this.#shown?.table ?? this.store.table;
-  }
-
-  get seen(): Uint8Array {
-    return (this.#shown ?? this.store).survey.seen;
+  /** What the numbers are, and how they become colours: those of the answer, once there is one, in place of the live ones. */
+  get shown(): Pick<Store, "quantity" | "scale" | "table" | "survey"> {
+    return this.#replacing ?? this.store;
   }
 
   get domain(): Domain | null {
-    const { smallest, largest } = (this.#shown ?? this.store).survey;
-    return domainOf(smallest, largest, this.scale);
+    const { survey, scale } = this.shown;
+    return domainOf(survey.smallest, survey.largest, scale);
   }
 
   /** The answer that replaces the live numbers; a part of the live ones in more detail does not. */
-  get #shown(): Answer | null {
+  get #replacing(): Answer | null {
     return this.#answer && !isSame(this.#answer, LIVE) ? this.#answer : null;
   }
 
-  columnsFor(extent: Extent): { columns: Columns; level: number } {
-    const answer = this.#answer;
-    if (answer && (this.#shown || this.#covers(answer, extent))) return { columns: answer.columns, level: answer.columns.level };
+  columnsFor(extent: Extent): Shown {
+    const columns = this.#answer?.columns;
+    if (columns && (this.#replacing || this.#covers(this.#answer!, extent))) return { columns, level: columns.level, exact: !columns.level };
     return this.store.columnsFor(extent);
   }
 
@@ -94,7 +82,7 @@ export class Source {
     const answer = this.#answer;
     const isFine = (level: number): boolean => level === 0 || 2 ** level * width <= extent.span;
     if (this.isLive) {
-      if (answer && this.#shown) this.#answer = null;
+      if (answer && this.#replacing) this.#answer = null;
       if (isFine(this.columnsFor(extent).level)) return;
     } else if (answer && isSame(answer, this.choice) && this.#covers(answer, extent) && isFine(answer.columns.level)) {
       if (answer.end >= end || now - this.#askedAt < RENEW_MS) return;
@@ -113,7 +101,7 @@ export class Source {
     if (!asked || message.id !== asked.id) return false;
     this.#asked = null;
     this.error = message.error ?? "";
-    if (message.error) this.choice = this.#shown ?? LIVE;
+    if (message.error) this.choice = this.#replacing ?? LIVE;
     else if (columns && table) {
       const merged = new Overview(0, Infinity);
       const decoded = decodeColumns(columns);

@@ -3,13 +3,13 @@
 // The kernel is deaf while a cell trains, so nothing here waits for an answer: after a gap in `seq` the
 // store asks for the whole picture and goes on with what it gets, leaving a hole.
 import type { AnyModel } from "@anywidget/types";
-import { bisectRight } from "d3-array";
-import type { Selection } from "../heatmap/brush";
-import type { Domain, Scale } from "./colour";
-import { domainOf, pixelTable, SCALES } from "./colour";
+import type { Scale } from "./colour";
+import { pixelTable, SCALES } from "./colour";
+import { firstPlace } from "../kit/bisect";
 import type { Extent } from "../kit/extent";
 import { Overview } from "./overview";
 import { Recent } from "./recent";
+import type { Selection } from "./selection";
 import { Survey } from "./survey";
 import type { AnswerMessage, Buffer, Columns, ColumnsMessage, Run } from "./wire";
 import { bytesOf, decodeColumns, decodeEpochs, decodeMetrics, Flag } from "./wire";
@@ -45,13 +45,21 @@ export type Traits = {
   _colours: DataView | null;
   _quantity: Quantity;
   _choices: Offers;
+  _kept: { message: ColumnsMessage; buffers: Buffer[] } | Record<string, never>;
   selection: Selection | null;
 };
 
 export type Model = AnyModel<Traits>;
 
-/** What changed. Columns come with the index of the first one that is new. */
-export type Change = { kind: "columns"; from: number } | { kind: "parameters" } | { kind: "colours" } | { kind: "selection" } | { kind: "answer"; message: AnswerMessage; buffers: readonly Buffer[] } | { kind: "notice" };
+/** Columns to show, and at what level they were merged; `exact`: each has the numbers of one iteration, its first. */
+export interface Shown {
+  columns: Columns;
+  level: number;
+  exact: boolean;
+}
+
+/** What changed. Columns come with the index of the first one that is new, among all and among the newest. */
+export type Change = { kind: "columns"; from: number; recent: number } | { kind: "parameters" } | { kind: "colours" } | { kind: "selection" } | { kind: "answer"; message: AnswerMessage; buffers: readonly Buffer[] } | { kind: "notice" };
 
 /** First wait before asking again; doubled each time, since every question may be answered with the whole picture. */
 const ASK_AGAIN_MS = 5000;
@@ -68,12 +76,13 @@ const WAITING: Run = {
 };
 
 export class Store {
-  parameters: Parameter[] = [];
+  parameters: readonly Parameter[] = [];
+  names: readonly string[] = [];
   readonly quantity: Quantity;
   readonly scale: Scale;
   table = pixelTable(new Uint8Array(0));
   overview = new Overview();
-  readonly #recent = new Recent();
+  recent = new Recent();
   survey = new Survey();
   run: Run = WAITING;
   stages: readonly string[] = [];
@@ -88,6 +97,8 @@ export class Store {
   /** Our own failure, in a line. */
   error: string | null = null;
 
+  /** Whether columns came that Python had merged. */
+  #coarse = false;
   readonly #listeners = new Set<(change: Change) => void>();
   #askedAt = -Infinity;
   #askAfter = ASK_AGAIN_MS;
@@ -97,6 +108,19 @@ export class Store {
     this.scale = SCALES[this.quantity.runs ? "ratios" : "norms"]!;
     this.readParameters();
     this.readColours();
+    this.#restore();
+  }
+
+  /** Begin with the picture that was kept for a page without a kernel. Where there is one, it is asked for all of it. */
+  #restore(): void {
+    const { message, buffers } = this.model.get("_kept") ?? {};
+    if (!message) return;
+    try {
+      this.receive(message, buffers);
+    } catch (error) {
+      this.fail(error);
+    }
+    this.seq = 0;
   }
 
   subscribe(listener: (change: Change) => void): () => void {
@@ -117,6 +141,7 @@ export class Store {
 
   readParameters(): void {
     this.parameters = this.model.get("_parameters") ?? [];
+    this.names = this.parameters.map((parameter) => parameter.name);
     this.#notify({ kind: "parameters" });
   }
 
@@ -169,6 +194,7 @@ export class Store {
     const starts = decodeEpochs(epochs);
     if (message.fresh) this.#restart(message.level);
     else this.#noticeGap(message.seq);
+    this.#coarse ||= message.level > 0;
     this.newest = message.seq;
     if (!this.catchingUp) this.seq = message.seq;
     this.run = message.run;
@@ -176,31 +202,19 @@ export class Store {
     // The means by name, and behind them the newest batch's own loss.
     this.metrics = values;
     for (const start of starts) this.epochs.push(start);
-    const from = this.#append(decoded);
+    const from = this.overview.append(decoded);
+    const recent = this.recent.add(decoded);
+    this.survey.add(decoded);
     this.loss = message.run.iteration ? this.#taken(values[message.run.metric_names.length]) : null;
     this.error = null;
-    this.#notify({ kind: "columns", from: message.fresh ? 0 : from });
+    this.#notify({ kind: "columns", from, recent });
   }
 
-  get domain(): Domain | null {
-    return domainOf(this.survey.smallest, this.survey.largest, this.scale);
-  }
-
-  /** Whether any iteration has a loss. */
-  get hasLoss(): boolean {
-    return this.survey.hasLoss;
-  }
-
-  get seen(): Uint8Array {
-    return this.survey.seen;
-  }
-
-  /** The finest columns that show these iterations, and at what level they were merged. */
-  columnsFor(extent: Extent): { columns: Columns; level: number } {
-    const { overview } = this;
-    const recent = this.#recent;
-    if (overview.level && extent.start >= recent.start) return { columns: recent.columns, level: 0 };
-    return { columns: overview, level: overview.level };
+  /** The finest columns that show these iterations. */
+  columnsFor(extent: Extent): Shown {
+    const { overview, recent } = this;
+    const columns = overview.level && extent.start >= recent.start ? recent.columns : overview;
+    return { columns, level: columns.level, exact: !columns.level && !this.#coarse };
   }
 
   /** The iteration after the newest. */
@@ -211,7 +225,7 @@ export class Store {
 
   /** The epoch (0-based) of an iteration. */
   epochOf(iteration: number): number {
-    return this.firstEpoch + Math.max(0, bisectRight(this.epochs, iteration) - 1);
+    return this.firstEpoch + Math.max(0, firstPlace(this.epochs.length, (epoch) => this.epochs[epoch]! > iteration) - 1);
   }
 
   /** The number (0-based) of the first epoch in `epochs`: 0, unless messages were missed. */
@@ -222,11 +236,11 @@ export class Store {
   #restart(level: number): void {
     this.overview = new Overview();
     this.overview.level = level;
-    this.#recent.clear();
+    this.recent = new Recent();
     this.survey = new Survey();
     this.epochs = [];
     this.loss = null;
-    this.catchingUp = false;
+    this.catchingUp = this.#coarse = false;
     this.#askAfter = ASK_AGAIN_MS;
   }
 
@@ -241,13 +255,6 @@ export class Store {
   #taken(loss = NaN): number | null {
     const { count, rows, flags } = this.overview;
     return Number.isNaN(loss) && !(flags[count * rows - 1]! & Flag.nan) ? null : loss;
-  }
-
-  #append(columns: Columns): number {
-    const from = this.overview.append(columns);
-    this.#recent.add(columns);
-    this.survey.add(columns);
-    return from;
   }
 
   #notify(change: Change): void {

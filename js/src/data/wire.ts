@@ -18,16 +18,17 @@ export interface Columns {
 }
 
 /** Bits of a cell's flags. */
-export const Flag = {
-  nan: 1,
-  posinf: 2,
-  neginf: 4,
-  zero: 8,
-  unused: 16,
-  frozen: 32,
-  not_optimized: 64,
-  not_recorded: 128,
-} as const;
+export const enum Flag {
+  nan = 1,
+  posinf = 2,
+  neginf = 4,
+  nonfinite = nan | posinf | neginf,
+  zero = 8,
+  unused = 16,
+  frozen = 32,
+  not_optimized = 64,
+  not_recorded = 128,
+}
 
 export type Status = "idle" | "training" | "paused" | "completed" | "interrupted" | "halted" | "failed";
 

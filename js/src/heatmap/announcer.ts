@@ -5,15 +5,14 @@ import type { Store } from "../data/store";
 import { Flag } from "../data/wire";
 
 const PAUSE_MS = 5000;
-const TROUBLE = Flag.nan | Flag.posinf | Flag.neginf;
 
 export class Announcer {
   readonly element = element("div", "gv-live", { "aria-live": "polite" });
   #known = 0;
   #saidAt = -Infinity;
 
-  update({ seen, parameters }: Store, now: number): void {
-    const bad = parameters.filter((_, place) => (seen[place] ?? 0) & TROUBLE);
+  update({ survey: { seen }, parameters }: Store, now: number): void {
+    const bad = parameters.filter((_, place) => (seen[place] ?? 0) & Flag.nonfinite);
     if (bad.length < this.#known) this.#known = 0; // another run
     if (bad.length === this.#known || now - this.#saidAt < PAUSE_MS) return;
     this.#known = bad.length;

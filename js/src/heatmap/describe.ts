@@ -18,14 +18,18 @@ export interface Description {
 export interface When {
   start: number;
   stop: number;
+  /** Only the first of these iterations was recorded. */
+  isOne: boolean;
   firstEpoch: number;
   lastEpoch: number;
 }
 
-function whenText({ start, stop, firstEpoch, lastEpoch }: When): string {
+function whenText({ start, stop, isOne, firstEpoch, lastEpoch }: When): string {
   // Counted from 0, as in the history's frames: what is read here is looked up there.
   const epochs = firstEpoch === lastEpoch ? `epoch ${format.count(firstEpoch)}` : `epochs ${format.count(firstEpoch)}–${format.count(lastEpoch)}`;
-  return `${format.iterations(start, stop)} · ${epochs}`;
+  const several = format.iterations(start, stop);
+  const which = isOne && stop - start > 1 ? `iteration ${format.count(start)}, the only one recorded of ${several}` : several;
+  return `${which} · ${epochs}`;
 }
 
 function valueText(noun: string, cell: Cell): string {
@@ -42,7 +46,7 @@ function compared(ratio: number, [run, reference]: readonly [string, string]): s
 }
 
 export function describeParameter(parameter: Parameter, cell: Cell, when: When, { noun, runs, where }: Quantity): Description {
-  const several = when.stop - when.start > 1;
+  const several = when.stop - when.start > 1 && !when.isOne;
   return {
     title: parameter.name,
     kind: `${format.shape(parameter.shape)} · ${parameter.dtype}`,

@@ -1,5 +1,5 @@
 // The head line: how the run stands, its metrics, and what went wrong.
-import { element, setLine, setText } from "../kit/element";
+import { element, setLine, setText, UNSPOKEN } from "../kit/element";
 import * as format from "../kit/format";
 import type { Store } from "../data/store";
 import type { Run, Status } from "../data/wire";
@@ -42,7 +42,7 @@ export function metricName(name: string): string {
 export class Head {
   readonly parts: HTMLElement[];
   readonly #word = element("span", "gv-word");
-  readonly #dot = element("i", "gv-dot", { "aria-hidden": "true" });
+  readonly #dot = element("i", "gv-dot", UNSPOKEN);
   readonly #status = element("span", "gv-status", {}, this.#dot, this.#word);
   readonly #epoch = element("span", "gv-epoch");
   readonly #iteration = element("span", "gv-iteration");

@@ -4,7 +4,7 @@ import { placeChips } from "./chips";
 import type { Domain, Scale } from "../data/colour";
 import { colourIndex } from "../data/colour";
 import type { Lane } from "../data/lanes";
-import { Look, lookOf } from "../data/looks";
+import { Look, lookIn } from "../data/looks";
 import type { Marks } from "./marks";
 import type { Pixels } from "../data/pixels";
 
@@ -77,8 +77,6 @@ export class HeatPainter {
     const image = new ImageData(width, Math.max(1, lanes.length));
     const out = new Uint32Array(image.data.buffer);
     const { first, last } = pixels;
-    // Where signs or zeros are ordinary numbers, they have colours.
-    const isPlain = scale.base === 1 || scale.signed;
     lanes.forEach(({ max, min, flags, offset, stride }, row) => {
       const looks = this.#looks[row]!;
       for (let pixel = from; pixel < to; pixel++) {
@@ -100,7 +98,7 @@ export class HeatPainter {
           union |= flags[i]!;
         }
         const value = scale.shown(high, low);
-        const look = lookOf(isPlain && value === value ? 1 : value, union);
+        const look = lookIn(scale, value, union);
         looks[pixel] = look;
         if (look !== Look.value && look !== Look.value_not_optimized) continue;
         if (domain) out[row * width + pixel - from] = table[colourIndex(value, domain)]!;

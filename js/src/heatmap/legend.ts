@@ -1,13 +1,14 @@
 // The foot: colour bar, the marks in words, and how many iterations a column stands for.
 import type { Domain } from "../data/colour";
 import { endOf } from "../data/colour";
-import { element, setText } from "../kit/element";
+import { element, setText, UNSPOKEN } from "../kit/element";
 import * as format from "../kit/format";
 import { placeChips } from "./chips";
 import { isNonFinite, LEGEND, Look } from "../data/looks";
 import type { Marks } from "./marks";
 import type { Quantity } from "../data/store";
 import { Flag } from "../data/wire";
+import { listen } from "../kit/listen";
 
 const BAR = { width: 110, height: 9 };
 const KEY = { width: 20, height: 12 };
@@ -18,9 +19,9 @@ export class Legend {
   readonly #auto = element("button", "gv-button gv-auto", { type: "button", title: "choose the colours' range again" }, "auto");
   readonly #label = element("span", "");
   #domain: Domain | null = null;
-  readonly #bar = element("canvas", "gv-bar-colours", { "aria-hidden": "true" });
+  readonly #bar = element("canvas", "gv-bar-colours", UNSPOKEN);
   readonly #keys = LEGEND.map((entry) => {
-    const swatch = element("canvas", "gv-swatch", { "aria-hidden": "true" });
+    const swatch = element("canvas", "gv-swatch", UNSPOKEN);
     return { ...entry, swatch, element: element("span", "gv-key", {}, swatch, entry.word) };
   });
   readonly #note = element("span", "gv-note");
@@ -31,17 +32,17 @@ export class Legend {
     const end = (isHigh: boolean): HTMLInputElement => {
       const input = element("input", "gv-end", { "aria-label": `${isHigh ? "highest" : "lowest"} colour`, title: "set the colours' range", spellcheck: "false" });
       const number = (high: boolean): number => (high === isHigh ? Number(input.value) : endOf(this.#domain!, high));
-      input.addEventListener("focus", () => {
+      listen(input, "focus", () => {
         if (this.#domain) input.value = String(Number(endOf(this.#domain, isHigh).toPrecision(3)));
         input.select();
       });
-      input.addEventListener("change", () => this.#domain && input.value.trim() && onRange(number(false), number(true)));
-      input.addEventListener("blur", () => this.#sayEnds());
-      input.addEventListener("keydown", ({ key }) => key === "Enter" && input.blur());
+      listen(input, "change", () => this.#domain && input.value.trim() && onRange(number(false), number(true)));
+      listen(input, "blur", () => this.#sayEnds());
+      listen(input, "keydown", ({ key }) => key === "Enter" && input.blur());
       return input;
     };
     [this.#low, this.#high] = [end(false), end(true)];
-    this.#auto.addEventListener("click", onAuto);
+    listen(this.#auto, "click", onAuto);
     this.element = element(
       "div",
       "gv-foot",

@@ -79,7 +79,7 @@ function trace(lane: Lane, pixels: Pixels): { pieces: Point[][]; looks: Uint8Arr
     while (to < pixels.end && pixels.first[to] === first && pixels.last[to] === last) to += 1;
     if (first <= last) {
       const cell = mergeCell(lane, first, last);
-      const bad = cell.flags & (Flag.nan | Flag.posinf | Flag.neginf);
+      const bad = cell.flags & Flag.nonfinite;
       looks.fill(bad ? lookOf(NaN, cell.flags) : Look.value, pixel, to);
       if (Number.isFinite(cell.max)) pieces.at(-1)!.push({ x: (pixel + to) / 2, max: cell.max, min: cell.min });
       // A pixel may hold a finite loss and a NaN; only one with nothing finite parts the line.

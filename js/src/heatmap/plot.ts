@@ -5,11 +5,15 @@ import { element } from "../kit/element";
 import { HeatPainter } from "./heat";
 import type { Band, Picture } from "./heat";
 import type { Chip } from "./chips";
+import { Lanes } from "../data/lanes";
+import { firstDirtyPixel } from "../data/pixels";
 import type { Labels } from "../rows/labels";
 import { MANY_ROWS } from "../rows/modules";
 import type { Layout, Row } from "../rows/rows";
 import { firstBelow, PITCH } from "../rows/rows";
 import { resize } from "../kit/surface";
+import type { Columns } from "../data/wire";
+import { listen } from "../kit/listen";
 
 /** Css pixels that are painted out of sight. */
 const OVERSCAN = 320;
@@ -22,6 +26,11 @@ export class Plot {
   readonly scroll: HTMLElement;
   layout: Layout = { rows: [], headers: [], height: 0 };
   readonly #painter = new HeatPainter(this.canvas);
+  readonly lanes = new Lanes();
+  /** The first column that is not painted yet. */
+  #from = 0;
+  /** What the last painting of everything was made for. */
+  #painted: { columns: Columns; key: string } | null = null;
   #first = 0;
   /** The rows that are painted, from `first` on. */
   #shown: Row[] = [];
@@ -42,7 +51,7 @@ export class Plot {
       this.#hintAtMore();
       if (!this.#isPainted) onScroll();
     };
-    this.scroll.addEventListener("scroll", scrolled, { signal, passive: true });
+    listen(this.scroll, "scroll", scrolled, { signal, passive: true });
   }
 
   layOut(layout: Layout): void {
@@ -64,17 +73,33 @@ export class Plot {
     const origin = device(this.#shown[0]?.top ?? 0);
     const gap = Math.max(1, Math.round(dpr));
     this.#bands = this.#shown.map((row) => ({ top: device(row.top) - origin, height: device(row.top + PITCH) - gap - device(row.top) }));
+    this.forgetAll();
     this.canvas.style.top = `${origin / dpr}px`;
     resize(this.canvas, width, Math.max(1, device((this.#shown.at(-1)?.top ?? 0) + PITCH) - origin), dpr);
   }
 
-  /** Paint from a device pixel on (0: everything); `picture` has the lanes of `rows`. Returns the first pixel touched. */
-  paint(picture: Omit<Picture, "bands">, dirty: number): number {
-    return this.#painter.paint({ ...picture, bands: this.#bands }, dirty);
+  /** Columns from this one on are new or changed. */
+  forget(columns: Columns, column: number): void {
+    if (columns === this.#painted?.columns) this.#from = Math.min(this.#from, column);
+    this.lanes.forget(columns, column);
   }
 
-  get rows(): readonly Row[] {
-    return this.#shown;
+  /** Paint everything next time. */
+  forgetAll(): void {
+    this.#painted = null;
+  }
+
+  /** Paint what is new, or everything where other iterations or colours are shown. Returns the first device pixel touched. */
+  paint(columns: Columns, picture: Omit<Picture, "bands" | "lanes">): number {
+    const { pixels, domain } = picture;
+    const { extent, width } = pixels;
+    const key = [extent.start, extent.span, domain?.lo, domain?.hi].join();
+    const isSame = columns === this.#painted?.columns && key === this.#painted.key;
+    const lanes = this.#shown.map((row) => this.lanes.lane(columns, row.members));
+    const dirty = isSame ? firstDirtyPixel(columns, this.#from, extent, width) : 0;
+    this.#painted = { columns, key };
+    this.#from = columns.count;
+    return this.#painter.paint({ ...picture, lanes, bands: this.#bands }, dirty);
   }
 
   /** Of a row by its place in the layout. */

@@ -1,5 +1,6 @@
 // The picture in a sentence, for those who do not see it.
 import * as format from "../kit/format";
+import type { Domain } from "../data/colour";
 import type { Store } from "../data/store";
 import { Flag } from "../data/wire";
 
@@ -16,7 +17,13 @@ const KINDS: readonly [number, string][] = [
 /** Superscripts are not read out well. */
 const end = (base: number, exponent: number): string => (base === 10 ? `1e${exponent}` : format.power(base, exponent));
 
-export function summary({ quantity, parameters, overview, domain, seen }: Pick<Store, "quantity" | "parameters" | "overview" | "domain" | "seen">): string {
+export interface Summed extends Pick<Store, "quantity" | "parameters" | "overview"> {
+  domain: Domain | null;
+  /** OR of each parameter's flags. */
+  seen: Uint8Array;
+}
+
+export function summary({ quantity, parameters, overview, domain, seen }: Summed): string {
   const title = `Heatmap of the ${quantity.title} of ${format.many(parameters.length, "parameter")}`;
   if (!overview.count) return `${title}: no iteration recorded yet.`;
   const range = domain ? `, from ${end(domain.base, domain.lo)} to ${end(domain.base, domain.hi)}` : "";

@@ -1,5 +1,5 @@
 // The controls above the picture. What they do: view.ts.
-import type { Selection } from "./brush";
+import { button, enable, group, press } from "../kit/buttons";
 import { element, setText } from "../kit/element";
 import { NARROWEST } from "../kit/extent";
 import * as format from "../kit/format";
@@ -7,7 +7,9 @@ import type { Lens } from "../time/lens";
 import type { Modules } from "../rows/modules";
 import type { Order } from "../rows/order";
 import type { Choice, Source } from "../data/source";
+import type { Selection } from "../data/selection";
 import type { Offer, Offers } from "../data/store";
+import { listen } from "../kit/listen";
 
 /** A press of a button zooms so much. */
 const STEP = 2;
@@ -48,7 +50,8 @@ export class Toolbar {
   readonly selection: HTMLElement;
   readonly #orders: readonly (readonly [Order, HTMLButtonElement])[];
 
-  constructor(commands: Commands, offers: Offers) {
+  /** `more` stands at the end. */
+  constructor(commands: Commands, offers: Offers, more: HTMLElement) {
     this.#fold = button("fold", "fold modules", () => commands.deeper(-1));
     this.#unfold = button("unfold", "open modules", () => commands.deeper(1));
     this.#in = button("in", "zoom in (+, or Ctrl and wheel)", () => commands.zoom(1 / STEP));
@@ -57,7 +60,7 @@ export class Toolbar {
     this.#tail = button("tail", "follow the newest iterations (t)", () => commands.showTail());
     this.#orders = (Object.keys(ORDERS) as Order[]).map((order) => [order, button(order, `rows: ${ORDERS[order]}`, () => commands.sort(order))]);
     const filter = element("input", "gv-filter", { type: "search", placeholder: "filter parameters", "aria-label": "filter parameters by words in their names", spellcheck: "false" });
-    filter.addEventListener("input", () => commands.filter(filter.value));
+    listen(filter, "input", () => commands.filter(filter.value));
     this.#choices = [choices("statistic", offers.statistics, commands), choices("stage", offers.stages, commands)];
     this.selection = group(
       "selection",
@@ -74,6 +77,7 @@ export class Toolbar {
       group("order of rows", ...this.#orders.map(([, each]) => each)),
       group("modules", this.#fold, this.#unfold),
       group("iterations", this.#out, this.#in, this.#whole, this.#tail),
+      more,
     );
   }
 
@@ -109,26 +113,11 @@ export class Toolbar {
   }
 }
 
-/** Its picture: heatmap.css. */
-function button(icon: string, label: string, act: () => void): HTMLButtonElement {
-  const attributes = { type: "button", title: label, "aria-label": label, "data-icon": icon };
-  const made = element("button", "gv-button", attributes, element("i", "gv-icon"));
-  made.addEventListener("click", act);
-  return made;
-}
-
 function choices(key: keyof Choice, offers: readonly Offer[], commands: Commands) {
   const buttons = offers.map(([name, word, title, needs]) => {
     const each = element("button", "gv-button", { type: "button", title }, word);
-    each.addEventListener("click", () => commands.choose({ [key]: name }));
+    listen(each, "click", () => commands.choose({ [key]: name }));
     return { name, needs, each };
   });
   return { key, buttons, group: group(key, ...buttons.map(({ each }) => each)) };
 }
-
-/** Not `disabled`, which would take the focus away from under a finger that pressed it. */
-const enable = (target: HTMLElement, isPossible: boolean): void => target.setAttribute("aria-disabled", String(!isPossible));
-
-const press = (target: HTMLElement, isPressed: boolean): void => target.setAttribute("aria-pressed", String(isPressed));
-
-const group = (label: string, ...parts: HTMLElement[]): HTMLElement => element("div", "gv-group", { role: "group", "aria-label": label }, ...parts);

@@ -1,6 +1,6 @@
 // The tooltip: beside the pointer, inside the widget's box (an output area clips what leaves it).
 import type { Description } from "./describe";
-import { element, setLine } from "../kit/element";
+import { element, setLine, UNSPOKEN } from "../kit/element";
 
 /** Css pixels between the pointer and the tooltip, and between the tooltip and the widget's edge. */
 const AWAY = 14;
@@ -13,7 +13,7 @@ export class Tooltip {
   readonly #value = element("div", "gv-tooltip-value");
   readonly #flags = element("div", "gv-tooltip-flags");
   // The live region speaks; the tooltip itself would say everything twice.
-  readonly element = element("div", "gv-tooltip", { "aria-hidden": "true" }, this.#title, this.#kind, this.#when, this.#value, this.#flags);
+  readonly element = element("div", "gv-tooltip", UNSPOKEN, this.#title, this.#kind, this.#when, this.#value, this.#flags);
 
   constructor() {
     this.element.hidden = true;

@@ -1,4 +1,5 @@
 // A pointer that is pressed on a target and goes anywhere.
+import { listen } from "./listen";
 
 export interface Drag {
   move(event: PointerEvent): void;
@@ -11,14 +12,14 @@ export function onDrag(target: HTMLElement, begin: (event: PointerEvent) => Drag
     const drag = begin(down);
     target.setPointerCapture(down.pointerId);
     const life = new AbortController();
-    target.addEventListener("pointermove", (event) => drag.move(event), { signal: life.signal });
+    listen(target, "pointermove", (event) => drag.move(event), { signal: life.signal });
     for (const name of ["pointerup", "pointercancel"] as const) {
       const onEnd = (event: PointerEvent): void => {
         life.abort();
         if (name === "pointerup") drag.end?.(event);
       };
-      target.addEventListener(name, onEnd, { signal: life.signal });
+      listen(target, name, onEnd, { signal: life.signal });
     }
   };
-  target.addEventListener("pointerdown", onDown, { signal });
+  listen(target, "pointerdown", onDown, { signal });
 }

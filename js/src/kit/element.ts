@@ -1,5 +1,8 @@
 // Making and updating DOM elements. Text is always textContent: names are data, never markup.
 
+/** Of what a screen reader leaves out. */
+export const UNSPOKEN = { "aria-hidden": "true" };
+
 export function element<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   className: string,

@@ -2,6 +2,7 @@
 //
 // heatmap.css holds the tokens (--gv-*), built from JupyterLab's and VS Code's variables with fallbacks. Here
 // we only say whether the page is dark, and read what the tokens come to.
+import { listen } from "./listen";
 
 export interface Theme {
   muted: string;
@@ -54,9 +55,9 @@ export function watchTheme(onChange: () => void, signal: AbortSignal): void {
   observer.observe(document.body, attributes);
   observer.observe(document.documentElement, attributes);
   for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
-    matchMedia(query).addEventListener("change", changed, { signal });
+    listen(matchMedia(query), "change", changed, { signal });
   }
-  signal.addEventListener("abort", () => {
+  listen(signal, "abort", () => {
     observer.disconnect();
     clearTimeout(late);
   });

@@ -1,5 +1,4 @@
 // Where the axis has ticks and labels, so that labels never collide.
-import { ticks } from "d3-array";
 import type { Extent } from "./extent";
 import { count } from "./format";
 
@@ -23,8 +22,7 @@ export function iterationTicks({ start, span }: Extent, width: number, measure: 
   // A label every 80 pixels or so, as many as numbers of this size leave room for.
   const wanted = Math.max(2, Math.floor(width / Math.max(80, measure(count(start + span)) + 3 * AIR)));
   let free = -Infinity;
-  for (const value of ticks(start, start + span, wanted)) {
-    if (!Number.isInteger(value)) continue;
+  for (const value of roundNumbers(start, start + span, wanted)) {
     const label = count(value);
     const x = ((value - start) / span) * width;
     const size = measure(label);
@@ -34,6 +32,15 @@ export function iterationTicks({ start, span }: Extent, width: number, measure: 
     free = left + size + AIR;
   }
   return placed;
+}
+
+/** Whole multiples of 1, 2 or 5 times a power of ten, about as many as wanted. */
+function* roundNumbers(start: number, stop: number, wanted: number): Generator<number> {
+  const power = 10 ** Math.floor(Math.log10((stop - start) / wanted));
+  const error = (stop - start) / wanted / power;
+  const factor = error >= Math.sqrt(50) ? 10 : error >= Math.sqrt(10) ? 5 : error >= Math.SQRT2 ? 2 : 1;
+  const step = Math.max(1, Math.round(factor * power));
+  for (let value = step * Math.ceil(start / step); value <= stop; value += step) yield value;
 }
 
 /** Steps of 1, 2, 5, 10, 20 ... until the labels have room. */

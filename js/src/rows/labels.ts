@@ -4,6 +4,7 @@ import { unitsOf } from "./folds";
 import type { Header, Row } from "./rows";
 import { fitEnd, layOut, PITCH } from "./rows";
 import type { Parameter } from "../data/store";
+import { listen } from "../kit/listen";
 
 /** Css pixels: the dtype's column with its gap, a fold's triangle, and what "loss 0.214" needs. */
 const NOTE = 33;
@@ -25,7 +26,7 @@ export class Labels {
 
   /** `onFold`: a module is to be folded, or opened again. */
   constructor(onFold: (module: string, folded: boolean) => void) {
-    this.element.addEventListener("click", (event) => {
+    listen(this.element, "click", (event) => {
       const target = (event.target as Element).closest<HTMLElement>("[data-module]");
       if (target) onFold(target.dataset.module!, target.getAttribute("aria-expanded") === "true");
     });

@@ -1,5 +1,5 @@
 // Where each row lies: blocks of a module, with a bold header where names are nested.
-import { bisector } from "d3-array";
+import { firstPlace } from "../kit/bisect";
 import type { Unit } from "./folds";
 
 /** Css pixels. A row is PITCH high with one pixel of gap at its bottom. */
@@ -56,10 +56,8 @@ export function layOut(units: readonly Unit[]): Layout {
   return layout;
 }
 
-const byBottom = bisector((row: Row) => row.top + PITCH);
-
 /** The place of the first row that ends below a height. */
-export const firstBelow = (rows: readonly Row[], y: number): number => byBottom.right(rows as Row[], y);
+export const firstBelow = (rows: readonly Row[], y: number): number => firstPlace(rows.length, (place) => rows[place]!.top + PITCH > y);
 
 /** The place of the row at a height; null over a header or a gap between modules. */
 export function rowAt({ rows }: Layout, y: number): number | null {

@@ -1,11 +1,11 @@
 // The two rulers under the heatmap: epochs and iterations.
-import { element } from "../kit/element";
+import { element, UNSPOKEN } from "../kit/element";
 import type { Extent } from "../kit/extent";
 import type { Tick } from "../kit/ticks";
 import { epochTicks, iterationTicks } from "../kit/ticks";
 
 export class Axis {
-  readonly element = element("div", "gv-axis", { "aria-hidden": "true" });
+  readonly element = element("div", "gv-axis", UNSPOKEN);
   #drawn = "";
 
   update(epochs: readonly number[], firstEpoch: number, extent: Extent, width: number, measure: (text: string) => number): void {

@@ -1,6 +1,7 @@
 // Which part of the run a view looks at, and how wheel, hand and keys change that.
 import type { Extent, Zoom } from "../kit/extent";
 import { extentOf, panned, wholeOf, zoomed } from "../kit/extent";
+import { listen } from "../kit/listen";
 
 /** A notch of the wheel is 100 of these: it halves what is seen in about four. */
 const PER_PIXEL = 0.0018;
@@ -77,7 +78,7 @@ export class Lens {
       } else return;
       event.preventDefault();
     };
-    target.addEventListener("wheel", onWheel, { signal, passive: false });
+    listen(target, "wheel", onWheel, { signal, passive: false });
   }
 
   /** `about`: the iteration that is looked at. */
@@ -96,6 +97,6 @@ export class Lens {
       event.preventDefault();
       event.stopPropagation();
     };
-    target.addEventListener("keydown", onKey, { signal });
+    listen(target, "keydown", onKey, { signal });
   }
 }

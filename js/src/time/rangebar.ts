@@ -1,6 +1,6 @@
 // The strip below the rulers: which part of the run is in view. Dragging it moves on.
 import { onDrag } from "../kit/drag";
-import { element } from "../kit/element";
+import { element, UNSPOKEN } from "../kit/element";
 import type { Lens } from "./lens";
 
 /** A part of a long run would be too small to take hold of. */
@@ -8,7 +8,7 @@ const SMALLEST = 24;
 
 export class Rangebar {
   readonly #thumb = element("i", "");
-  readonly element = element("div", "gv-range", { "aria-hidden": "true" }, this.#thumb);
+  readonly element = element("div", "gv-range", UNSPOKEN, this.#thumb);
 
   constructor(
     private readonly lens: Lens,
