@@ -10,7 +10,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 NODE := $(if $(shell command -v npm >/dev/null 2>&1 && node -e 'process.exit(+(parseInt(process.versions.node) < 20))' && echo yes),,$(VENV)/bin/npm)
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help lab test check build bench soak clean
+.PHONY: help lab test check build bench shots soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make check  linters and types'
 	@echo 'make build  the JavaScript of the widgets'
 	@echo 'make bench  what training with gradviz costs, and with others: under 20 minutes; QUICK=1 MODELS="mlp deep" BENCH_JSON=file'
+	@echo 'make shots  pictures of every widget into dist/shots, to be looked at'
 	@echo 'make soak   kill 200 writers of a history, and open what is left; make test kills 30'
 	@echo 'make clean  remove all that these make'
 	@echo 'Another Python: make PYTHON=python3.12 ...'
@@ -44,10 +45,15 @@ check: build
 build: $(VENV)/.dev $(NODE)
 	$(PY) js/build_backend.py
 
+shots: build
+	$(PY) tests/browser/chromium.py
+	$(PY) -m tests.browser.shots
+
 soak: build
 	KILLS=200 $(PY) -m pytest tests/history/run/test_killed.py
 
 bench: build $(VENV)/.peers
+	$(PY) tests/browser/chromium.py
 	$(PY) -m tests.benchmarks.bench_loop $(if $(MODELS),--models $(MODELS)) $(if $(BENCH_JSON),--json $(BENCH_JSON))
 
 clean:

@@ -57,6 +57,8 @@ class Heatmap(anywidget.AnyWidget):
     _colours = traitlets.Bytes().tag(sync=True)
     _quantity: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
     _choices: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+    _kept: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+    """The picture as it was when the run ended, for a page that finds no kernel: a message and its buffers."""
     selection = traitlets.Instance(Selection, allow_none=True).tag(
         sync=True, echo_update=False, to_json=_brushed, from_json=_selection
     )
@@ -70,7 +72,7 @@ class Heatmap(anywidget.AnyWidget):
         self._asked_for = False
         self._over = False
         self._views = 0
-        self.publisher = Publisher(history, self._send_columns)
+        self.publisher = Publisher(history, self._send_columns, self._keep)
         self._described: list[Parameter] | None = None
         self.on_msg(self._on_message)
 
@@ -79,6 +81,9 @@ class Heatmap(anywidget.AnyWidget):
             self._described = self.history.described
             self._parameters = [_sent(parameter) for parameter in self._described]
         self.send(content, buffers)
+
+    def _keep(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+        self._kept = {"message": content, "buffers": buffers}
 
     def _on_message(self, _: Any, content: Any, buffers: Any) -> None:
         if isinstance(content, dict) and content.get("kind") == "hello":
@@ -168,7 +173,7 @@ class Heatmap(anywidget.AnyWidget):
         if self.comm is not None:
             # nbclient keeps the last state of closed widgets too, and saves it in the notebook. A message of a method
             # that no browser knows takes back what weighs; an update would make a browser load the empty module.
-            emptied = {"_esm": "", "_css": "", "_parameters": []}
+            emptied = {"_esm": "", "_css": "", "_parameters": [], "_kept": {}}
             self.comm.send({"method": "forget", "state": emptied, "buffer_paths": []})
         self.layout.close()
         super().close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,8 @@ LIVE_BYTES = 40_000
 """Columns in one live message: 400 kB a second at most, however many parameters and iterations there are."""
 WHOLE_BYTES = 4_000_000
 """Columns in a message that carries the whole picture."""
+KEPT_BYTES = 100_000
+"""Columns in the picture that is kept for a page without a kernel: a saved notebook holds it, a third longer."""
 
 
 @dataclass
@@ -55,13 +57,18 @@ class Publisher:
     history : History
     send : callable
         Takes a JSON-able dict and a list of buffers.
+    keep : callable, optional
+        Takes the same, at the first view and when a run ends: the whole picture, in few columns.
     """
 
-    def __init__(self, history: History, send: Send, *, min_interval_s: float = MIN_INTERVAL_S) -> None:
+    def __init__(
+        self, history: History, send: Send, keep: Send | None = None, *, min_interval_s: float = MIN_INTERVAL_S
+    ) -> None:
         self.min_interval_s = min_interval_s
         self.sent = Sent()
         self._history = history
         self._send = send
+        self._keep = keep
         self._lock = threading.RLock()  # a hello may come on another thread than the training's
         self._live = False
         self._failed = False
@@ -77,12 +84,15 @@ class Publisher:
         if self._live and (final or time.perf_counter() >= self._next_s):
             was_cut = self._columns_sent > len(self._history)
             self._guarded(lambda: self._publish(fresh=was_cut or (final and self._coarse)))
+            if final:
+                self._guarded(self._keep_whole)
 
     def show(self) -> None:
         """Begin to send: a view is there. Before that nothing is built."""
         if not self._live:
             self._begin()
             self._guarded(lambda: self._publish(fresh=True))
+            self._guarded(self._keep_whole)
 
     def hello(self, have: int, *, view: bool) -> None:
         """Answer a browser that has the messages up to `have`: with the whole picture, if it lacks any.
@@ -123,15 +133,8 @@ class Publisher:
         starts = self._history.epoch_starts[0 if fresh else self._epochs_sent :]
         self._epochs_sent = len(self._history.epoch_starts)
         self._seq += 1
-        progress = self._history.progress
-        metrics = progress.metrics  # read once: a thread that trains may put others in their place meanwhile
-        buffers = [
-            pack(columns),
-            np.array([*metrics.values(), progress.loss], "<f8").tobytes(),
-            np.array(starts, "<u4").tobytes(),
-        ]
-        told = {"kind": "columns", "seq": self._seq, "fresh": fresh, "level": columns.level}
-        self._send({**told, "stages": list(self._history.stages), "run": self._run(metrics)}, buffers)
+        told, buffers = self._message(columns, starts, fresh=fresh)
+        self._send(told, buffers)
         now = time.perf_counter()
         # Of the last two the cheaper one: the first message, and one that was held up, say nothing of the next.
         pause_s = min(SEND_SHARE * min(now - began, self._cost_s), MAX_INTERVAL_S)
@@ -141,6 +144,23 @@ class Publisher:
         self.sent.n_bytes += sum(map(len, buffers))
         self.sent.columns += len(columns)
         self.sent.seconds += now - began
+
+    def _keep_whole(self) -> None:
+        columns, n_seen = self._history.overview()
+        if self._keep is not None and n_seen:
+            starts = self._history.epoch_starts
+            self._keep(*self._message(_within(columns, KEPT_BYTES), starts, fresh=True))
+
+    def _message(self, columns: Columns, starts: Sequence[int], *, fresh: bool) -> tuple[dict[str, Any], list[bytes]]:
+        progress = self._history.progress
+        metrics = progress.metrics  # read once: a thread that trains may put others in their place meanwhile
+        buffers = [
+            pack(columns),
+            np.array([*metrics.values(), progress.loss], "<f8").tobytes(),
+            np.array(starts, "<u4").tobytes(),
+        ]
+        told = {"kind": "columns", "seq": self._seq, "fresh": fresh, "level": columns.level}
+        return {**told, "stages": list(self._history.stages), "run": self._run(metrics)}, buffers
 
     def _whole(self) -> Columns:
         columns, self._columns_sent = self._history.overview()

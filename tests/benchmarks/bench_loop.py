@@ -32,7 +32,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks import bench_history
+from tests.benchmarks import bench_heatmap, bench_history
 from tests.benchmarks.interleaved import MODELS
 
 ROOT = Path(__file__).parents[2]
@@ -213,11 +213,13 @@ def git(*arguments: str) -> str:
     return said.stdout.strip()
 
 
-def told(iterations: int) -> Iterator[bench_history.Result]:
-    """The figures of the history, each printed as it is there."""
-    for result in bench_history.measure(iterations):
+def told(results: Iterator[bench_history.Result]) -> list[dict[str, Any]]:
+    """Figures, each printed as it is there."""
+    figures = []
+    for result in results:
         print(result.row(), flush=True)
-        yield result
+        figures.append({**asdict(result), "verdict": result.verdict})
+    return figures
 
 
 def main() -> None:
@@ -225,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=DEFAULT_FILE, metavar="FILE", help="(%(default)s)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="to measure (all)")
-    groups = [*SECONDS, "history"]
+    groups = [*SECONDS, "history", "heatmap"]
     parser.add_argument("--groups", nargs="+", choices=groups, default=groups, help="to measure (all)")
     arguments = parser.parse_args()
     if "peers" in arguments.groups and not PEERS_PYTHON.exists():
@@ -246,11 +248,12 @@ def main() -> None:
                 print(result.row(), flush=True)
             report["minutes"] = round((time.perf_counter() - began) / 60, 1)
             arguments.json.write_text(json.dumps(report))  # what was measured stays if the next fails
-    if "history" in arguments.groups:
+    iterations = bench_history.QUICK_ITERATIONS if quick else bench_history.ITERATIONS
+    others = {"history": lambda: bench_history.measure(iterations), "heatmap": bench_heatmap.measure}
+    for group in (group for group in arguments.groups if group in others):
         print()
-        iterations = bench_history.QUICK_ITERATIONS if quick else bench_history.ITERATIONS
-        results = [{**asdict(each), "verdict": each.verdict} for each in told(iterations)]
-        report["history"] = {**{key: report[key] for key in ("date", "commit", "dirty")}, "results": results}
+        results = told(others[group]())
+        report[group] = {**{key: report[key] for key in ("date", "commit", "dirty")}, "results": results}
         report["minutes"] = round((time.perf_counter() - began) / 60, 1)
         arguments.json.write_text(json.dumps(report))
     print(f"{report['minutes']} minutes; everything is in {arguments.json}")

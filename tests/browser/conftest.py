@@ -24,7 +24,7 @@ from .notebook import Notebook
 
 OpenNotebook = Callable[..., Notebook]
 
-_FLAGS = [
+FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
     # Nothing is asked of the network.
     *("--disable-quic", "--no-first-run", "--no-proxy-server", "--disable-sync"),
@@ -51,7 +51,7 @@ def browser() -> Iterator[Browser]:
     if executable is None:
         pytest.fail(f"There is no Chromium: {chromium.APT}, or leave these tests out: pytest -m 'not browser'.")
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=executable, args=_FLAGS)
+        running = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         yield running
         running.close()
 

@@ -24,7 +24,8 @@ from .traffic import Traffic
 
 PROJECT = Path(__file__).parents[2]
 # Answered from the project's files by the browser driver; no such machine exists.
-ORIGIN = "http://host.test"
+# Secure, or the page would have no clipboard.
+ORIGIN = "https://host.test"
 
 
 class Host:
@@ -43,8 +44,8 @@ class Host:
     def widget(self) -> Locator:
         return self.page.locator(".gv-heatmap").first
 
-    def start(self, names: Sequence[str], quantity: Quantity = NORM) -> None:
-        """Show a widget for parameters of these names, whose numbers are of this kind."""
+    def start(self, names: Sequence[str], quantity: Quantity = NORM, kept: dict[str, Any] | None = None) -> None:
+        """Show a widget for parameters of these names, whose numbers are of this kind; `kept` as Python keeps it."""
         history = History()
         history.quantity = quantity
         parameters = [{"name": name, "dtype": "float32", "shape": [64, 32]} for name in names]
@@ -53,6 +54,7 @@ class Host:
             "colours": _base64(scale_of(quantity).table),
             "quantity": asdict(quantity),
             "choices": choices(history),
+            "kept": kept and kept | {"buffers": [_base64(part) for part in kept["buffers"]]},
         }
         self.page.evaluate("about => host.start(about)", about)
 

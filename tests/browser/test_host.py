@@ -173,13 +173,55 @@ def test_a_ratio_is_drawn_around_1_and_called_what_it_is(host: OpenHost, theme: 
     page.traffic.assert_clean()
 
 
+@pytest.mark.case("W13")
 @pytest.mark.parametrize("width", [None, 340])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_all_text_can_be_read(host: OpenHost, theme: Theme, width: int | None) -> None:
+def test_all_text_can_be_read_also_when_the_theme_changes(host: OpenHost, theme: Theme, width: int | None) -> None:
     page = host(theme=theme, width=width)
     show_all_looks(page)
     page.point_at("nan", 60)
     contrast.assert_readable(page.widget)
+    other = "dark" if theme == "light" else "light"
+    page.page.evaluate("name => host.theme(name)", other)
+    expect(page.widget).to_have_attribute("data-gv-theme", other)
+    contrast.assert_readable(page.widget)
+
+
+@pytest.mark.case("W11")
+@pytest.mark.parametrize("width", [300, 1200])
+def test_it_fits_where_it_is_put_and_asks_nobody_for_anything(host: OpenHost, width: int) -> None:
+    page = host(width=width)
+    page.page.set_viewport_size({"width": 1300, "height": 800})
+    show_all_looks(page)
+    output = page.page.locator(".output")
+    assert output.evaluate("output => output.scrollWidth <= output.clientWidth")
+    box = page.widget.bounding_box()
+    assert box is not None
+    assert box["width"] == width
+    page.traffic.assert_clean()
+
+
+@pytest.mark.case("W18")
+def test_what_is_not_finite_leaves_the_colours_of_the_earlier_iterations_alone(host: OpenHost) -> None:
+    page = host()
+    names = ["a.weight", "b.weight"]
+    page.start(names)
+    norms = np.clip(np.exp(np.random.default_rng(3).normal(-3, 1, (80, 3))), 0.01, 0.5).astype(np.float32)
+    flags = np.zeros(norms.shape, np.uint8)
+    norms[50:, 0], flags[50:, 0] = np.nan, 1
+    flags[60, 1] = 2
+    norms[60, 1] = np.nan
+    page.send(norms[:50], flags[:50], iterations=80)
+    pixels.wait_painted(page.widget, 50, 10)
+    before = pixels.grab(page.widget)
+    page.send(norms[50:], flags[50:], iterations=80)
+    pixels.wait_painted(page.widget, 80, 10)
+    after = pixels.grab(page.widget)
+    assert (after.lo, after.hi) == (before.lo, before.hi)
+    frame = pd.DataFrame(norms[:, :2], columns=names)
+    colours.assert_cells(after, frame, VIRIDIS, [(name, i) for name in names for i in range(49)])
+    assert "NaN in the gradient" in page.point_at("a.weight", 55)
+    assert "+inf in the gradient" in page.point_at("b.weight", 60)
 
 
 def test_a_name_that_looks_like_html_stays_text(host: OpenHost) -> None:

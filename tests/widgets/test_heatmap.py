@@ -51,6 +51,33 @@ def test_the_parameters_are_described_when_a_view_is_there():
     assert widget.publisher.sent.messages == 1
 
 
+@pytest.mark.case("W14")
+def test_parameters_that_are_the_same_are_not_sent_again_and_others_are():
+    history = history_of("a")
+    widget = heatmap(history)
+    widget._repr_mimebundle_()
+    sent = []
+    widget.observe(sent.append, "_parameters")
+    for _ in range(3):
+        append(history)
+        history.notify(final=True)
+    assert sent == []
+    history.declare([*history.described, Parameter(name="b", shape=(), dtype="float32")])
+    append(history)
+    history.notify(final=True)
+    assert [len(change["new"]) for change in sent] == [2]
+
+
+def test_the_picture_that_is_kept_is_in_the_state_until_it_is_closed():
+    widget = heatmap(history_of("a"))
+    widget._repr_mimebundle_()
+    assert widget.get_state()["_kept"]["message"]["fresh"]
+    sent = []
+    widget.comm.send = lambda data=None, **_: sent.append(data)
+    widget.close()
+    assert next(data["state"] for data in sent if data["method"] == "forget")["_kept"] == {}
+
+
 def test_parameters_that_come_later_are_described_too():
     history = history_of("a")
     widget = heatmap(history)

@@ -14,7 +14,7 @@ from gradviz.history.history import History
 from gradviz.history.overview import CAPACITY, Columns, Overview
 from gradviz.history.rows import CHUNK
 from gradviz.history.schema import FROZEN, OK, STATISTICS, UNUSED, Parameter
-from gradviz.widgets.publish import LIVE_BYTES, MIN_INTERVAL_S, SEND_SHARE, Publisher
+from gradviz.widgets.publish import KEPT_BYTES, LIVE_BYTES, MIN_INTERVAL_S, SEND_SHARE, Publisher
 from gradviz.widgets.wire import pack, unpack
 
 
@@ -68,6 +68,7 @@ def assert_same(one: Columns, two: Columns) -> None:
     assert pack(one, with_minimum=True) == pack(two, with_minimum=True)
 
 
+@pytest.mark.case("W09")
 def test_nothing_is_built_before_there_is_a_view_and_then_everything_is_there():
     history, browser = history_of(3), Browser()
     publisher = Publisher(history, browser.receive)
@@ -79,6 +80,26 @@ def test_nothing_is_built_before_there_is_a_view_and_then_everything_is_there():
     assert_same(browser.overview.columns, history.overview()[0])
 
 
+def test_the_picture_of_a_run_that_is_over_is_kept_in_few_bytes():
+    history, browser, kept = history_of(200), Browser(), Browser()
+    publisher = Publisher(history, browser.receive, kept.receive, min_interval_s=0)
+    publisher.show()
+    assert kept.messages == [], "There is nothing yet."
+    append(history, 400)
+    assert kept.messages == [], "It is under way."
+    history.progress.status = "completed"
+    history.notify(final=True)
+    ((content, buffers),) = kept.messages
+    assert content["fresh"]
+    assert content["run"]["status"] == "completed"
+    assert len(buffers[0]) <= KEPT_BYTES
+    columns = unpack(buffers[0])
+    assert (columns.start[0], columns.stop[-1]) == (0, 400)
+    assert columns.maximum.max() == browser.overview.columns.maximum.max()
+    assert content["level"] > 0
+
+
+@pytest.mark.case("W02")
 def test_only_new_columns_are_sent():
     history, browser = history_of(2), Browser()
     publisher = Publisher(history, browser.receive, min_interval_s=0)

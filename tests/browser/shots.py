@@ -1,0 +1,107 @@
+"""Screenshots of every widget, to be looked at: in both themes, wide and narrow, of runs that went well and did not.
+
+make shots                               into dist/shots
+python -m tests.browser.shots FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from playwright.sync_api import sync_playwright
+
+from . import chromium, pixels
+from .conftest import FLAGS
+from .host import PROJECT, Host
+from .lab import Theme
+
+WIDTHS = 1280, 480
+THEMES: tuple[Theme, ...] = ("light", "dark")
+LENGTH = 600
+NAMES = [
+    *("embed.weight", "position.weight"),
+    *(
+        f"blocks.{i}.{name}.{kind}"
+        for i in range(4)
+        for name in ("norm", "attn.qkv", "attn.out", "mlp.0", "mlp.2")
+        for kind in ("weight", "bias")
+    ),
+    *("head.weight", "head.bias"),
+]
+
+Run = tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]
+
+
+def healthy() -> Run:
+    """Norms that fall slowly, of modules of different sizes; two parameters are frozen, and one is unused."""
+    draw = np.random.default_rng(0)
+    size = draw.normal(-1.5, 0.6, len(NAMES))
+    noise = draw.normal(0, 0.25, (LENGTH, len(NAMES)))
+    norms = np.exp(size + noise - np.linspace(0, 1.5, LENGTH)[:, None])
+    loss = 2.5 * np.exp(-np.linspace(0, 2.5, LENGTH)) + 0.2 + draw.normal(0, 0.03, LENGTH)
+    values = np.column_stack([norms, loss]).astype(np.float32)
+    flags = np.zeros(values.shape, np.uint8)
+    for place, flag in ((0, 32), (1, 32), (5, 16)):
+        values[:, place], flags[:, place] = np.nan, flag
+    return values, flags
+
+
+def vanishing() -> Run:
+    """Norms that fall by a factor of 8 from each block to the one below."""
+    values, flags = healthy()
+    for place, name in enumerate(NAMES):
+        if name.startswith("blocks."):
+            values[:, place] *= 8.0 ** (int(name.split(".")[1]) - 3)
+    values[300:, 2] = 0
+    flags[300:, 2] = 8
+    return values, flags
+
+
+def with_nan() -> Run:
+    """The loss grows, one gradient overflows, and then all are NaN."""
+    values, flags = healthy()
+    growing = slice(400, 450)
+    values[growing] *= np.exp(np.linspace(0, 6, 50))[:, None]
+    values[450, 6], flags[450, 6] = np.nan, 2
+    values[452:, 2:], flags[452:, 2:] = np.nan, 1
+    return values, flags
+
+
+RUNS = {"healthy": healthy, "vanishing": vanishing, "nan": with_nan}
+
+
+def heatmap(page: Host, run: Run) -> None:
+    """Fill the page with the heatmap of a run."""
+    values, flags = run
+    page.start(NAMES)
+    page.send(values, flags, iterations=LENGTH, status="completed")
+    pixels.wait_painted(page.widget, LENGTH, 10)
+
+
+WIDGETS: dict[str, Callable[[Host, Run], None]] = {"heatmap": heatmap}
+
+
+def take(folder: Path) -> None:
+    """One file for each widget, run, theme and width."""
+    executable = chromium.find()
+    if executable is None:
+        raise SystemExit(f"There is no Chromium to take pictures with: {chromium.APT}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        for (widget, show), (name, run), theme, width in product(WIDGETS.items(), RUNS.items(), THEMES, WIDTHS):
+            context = browser.new_context(viewport={"width": width, "height": 700})
+            page = Host(context.new_page(), theme)
+            show(page, run())
+            page.page.screenshot(path=folder / f"{widget}-{name}-{theme}-{width}.png", full_page=True)
+            context.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    take(Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / "dist" / "shots")
