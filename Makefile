@@ -29,7 +29,7 @@ lab: $(VENV)/.tutorials $(NODE)
 	$(PY) js/build_backend.py
 	JUPYTER_PREFER_ENV_PATH=1 $(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(LABFLAGS) notebooks/01_quickstart.ipynb
 
-test: check
+test: check $(VENV)/.older-kernel
 	npm --prefix js test
 	$(PY) tests/browser/chromium.py
 	$(PY) -m pytest
@@ -68,6 +68,12 @@ $(VENV)/.tutorials $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(
 	@echo 'Installing gradviz[$*] into $(VENV); the first time takes minutes'
 	$(PIP) install --quiet -c constraints.txt hatchling hatch-jupyter-builder
 	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[$*]'
+	@touch $@
+
+# A kernel of another version for some of the tests in a browser, which finds what it needs in $(VENV).
+$(VENV)/.older-kernel: tests/browser/older-kernel.txt $(VENV)/.dev
+	rm -rf $(VENV)/older-kernel
+	$(PIP) install --quiet --no-deps --target $(VENV)/older-kernel -r tests/browser/older-kernel.txt
 	@touch $@
 
 # A layer over $(VENV) that sees its torch: what others need stays out of the environment that the tests run in.

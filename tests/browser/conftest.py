@@ -90,13 +90,18 @@ def _notebooks(lab: Lab, browser: Browser, owner: pytest.Item | pytest.Module) -
     name = re.sub(r"\W+", "-", owner.name).strip("-")
 
     def open_notebook(
-        content: list[str] | Path, *, theme: Theme = "light", width: int = 1280, scale: float = 1
+        content: list[str] | Path,
+        *,
+        theme: Theme = "light",
+        width: int = 1280,
+        scale: float = 1,
+        kernel: str = jupyterlab.NEWEST,
     ) -> Notebook:
         file = lab.root / f"{name}-{len(opened)}.ipynb"
         if isinstance(content, Path):
             shutil.copyfile(content, file)
         else:
-            file.write_text(json.dumps(_notebook_of(content)))
+            file.write_text(json.dumps(_notebook_of(content, kernel)))
         lab.set_theme(theme)
         context = browser.new_context(viewport={"width": width, "height": 1000}, device_scale_factor=scale)
         page = Notebook(lab, context.new_page(), file)
@@ -113,11 +118,11 @@ def _notebooks(lab: Lab, browser: Browser, owner: pytest.Item | pytest.Module) -
             page.close()
 
 
-def _notebook_of(sources: list[str]) -> dict[str, object]:
+def _notebook_of(sources: list[str], kernel: str) -> dict[str, object]:
     blank: dict[str, object] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     cells = [blank | {"id": f"cell-{i}", "source": source} for i, source in enumerate(sources)]
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    spec = {"name": kernel, "display_name": kernel, "language": "python"}
+    return {"cells": cells, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}
 
 
 _FAILED = pytest.StashKey[bool]()

@@ -28,6 +28,10 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     # Cells that are off screen stay in the page, so that their prompts and canvases can be read.
     "notebook-extension/tracker": {"windowingMode": "none"},
 }
+NEWEST, OLDER = "python3", "older"
+"""The kernels that a notebook may have: that of the environment, and one of the version that Binder pins."""
+OLDER_KERNEL = Path(sys.prefix) / "older-kernel"
+
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -68,6 +72,7 @@ def start(home: Path) -> Lab:
         (home / folder).mkdir(parents=True)
     for plugin, settings in _SETTINGS.items():
         _write_settings(home, plugin, settings)
+    _add_older_kernel(home)
     port, token = _free_port(), secrets.token_hex(16)
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(
@@ -122,6 +127,15 @@ def _write_settings(home: Path, plugin: str, settings: dict[str, Any]) -> None:
     file = home / "settings" / "@jupyterlab" / f"{plugin}.jupyterlab-settings"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(settings))
+
+
+def _add_older_kernel(home: Path) -> None:
+    """The same environment, but that `ipykernel` is found elsewhere first."""
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": argv, "display_name": "Older", "language": "python", "env": {"PYTHONPATH": str(OLDER_KERNEL)}}
+    folder = home / "data" / "kernels" / OLDER
+    folder.mkdir(parents=True)
+    (folder / "kernel.json").write_text(json.dumps(spec))
 
 
 def _answers(lab: Lab) -> bool:

@@ -12,6 +12,7 @@ from gradviz.widgets.colours import VIRIDIS
 from . import colours, pixels, static
 from .conftest import OpenNotebook
 from .deadline import until
+from .lab import NEWEST, OLDER
 from .notebook import Notebook
 
 pytestmark = pytest.mark.browser
@@ -111,11 +112,13 @@ def test_a_second_interrupt_stops_at_once(notebook: OpenNotebook) -> None:
 
 
 @pytest.mark.case("N06")
-@pytest.mark.parametrize("leave", ["reload", "close"])
-def test_a_page_that_was_away_shows_all_the_steps(notebook: OpenNotebook, leave: Literal["reload", "close"]) -> None:
+@pytest.mark.parametrize(("leave", "kernel"), [("reload", NEWEST), ("close", NEWEST), ("reload", OLDER)])
+def test_a_page_that_was_away_shows_all_the_steps(
+    notebook: OpenNotebook, leave: Literal["reload", "close"], kernel: str
+) -> None:
     cells = [*CELLS]
     cells[TRAIN] = "loop.run(data, epochs=3);"
-    page = _training(notebook, cells)
+    page = _training(notebook, cells, kernel)
     if leave == "reload":
         page.reload(busy=True)
         page.wait_idle()
@@ -135,9 +138,9 @@ def test_a_page_that_was_away_shows_all_the_steps(notebook: OpenNotebook, leave:
     page.traffic.assert_clean()
 
 
-def _training(notebook: OpenNotebook, cells: list[str]) -> Notebook:
+def _training(notebook: OpenNotebook, cells: list[str], kernel: str = NEWEST) -> Notebook:
     """A page that is in the middle of the training cell."""
-    page = notebook(cells)
+    page = notebook(cells, kernel=kernel)
     page.run(0)
     page.wait_done(0)
     page.run(TRAIN)
