@@ -38,7 +38,10 @@ OTHERS = {
     "wandb.watch": ('`wandb.watch(log="gradients", log_freq=1)`, offline', "histogram of 64 bins, in a file"),
     "TorchLens watch": ("TorchLens `watch(every=1)`", "norm, mean, std, min, max, share of zeros, count"),
 }
-HISTORY = "1,000 parameters × 8 statistics, 100,000 iterations"
+FIGURES = {
+    "history": "1,000 parameters × 8 statistics, 100,000 iterations",
+    "heatmap": "time of the page's main thread, in Chromium",
+}
 LOOPS = {"bare again": ("plain PyTorch, against itself", "nothing"), **OURS, **OTHERS}
 
 
@@ -57,20 +60,22 @@ def table(report: dict[str, Any]) -> str:
         cells = [f"{ratio[model, loop]:.3f}" if (model, loop) in ratio else "" for model in MODELS]
         if any(cells):
             lines.append(f"| {name} | {' | '.join(cells)} | {recorded} |")
-    return "\n".join([*lines, "", *ahead(ratio), *history(report), circumstances(report), ""])
+    return "\n".join(
+        [*lines, "", *ahead(ratio), *figures(report, "history"), *figures(report, "heatmap"), circumstances(report), ""]
+    )
 
 
-def history(report: dict[str, Any]) -> list[str]:
-    """What the history can take, if that was measured."""
-    history = report.get("history")
-    if history is None:
+def figures(report: dict[str, Any], group: str) -> list[str]:
+    """What the history can take, or what the heatmap costs, if that was measured."""
+    measured = report.get(group)
+    if measured is None:
         return []
-    lines = [f"| the history: {HISTORY} | asked | measured |", "|---|--:|--:|"]
-    for each in history["results"]:
+    lines = [f"| the {group}: {FIGURES[group]} | asked | measured |", "|---|--:|--:|"]
+    for each in measured["results"]:
         bound = "≥" if each["at_least"] else "≤"
-        asked, measured = (f"{each[key]:,.4g}" for key in ("asked", "measured"))
-        lines.append(f"| {each['what']} | {bound} {asked} {each['unit']} | {measured} {each['unit']} |")
-    return [*lines, "", f"The history: {when(history)}.", ""]
+        asked, found = (f"{each[key]:,.4g}" for key in ("asked", "measured"))
+        lines.append(f"| {each['what']} | {bound} {asked} {each['unit']} | {found} {each['unit']} |")
+    return [*lines, "", f"The {group}: {when(measured)}.", ""]
 
 
 def when(measured: dict[str, Any]) -> str:
@@ -112,14 +117,14 @@ def main() -> None:
     """Keep the results of a file, and put them into the README."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path, nargs="?", default=DEFAULT_FILE, help="(%(default)s)")
-    parser.add_argument("--history", action="store_true", help="take its figures of the history alone")
+    parser.add_argument("--only", choices=FIGURES, help="take its figures of this alone")
     arguments = parser.parse_args()
     report = json.loads(arguments.file.read_text())
     if report["quick"]:
         parser.error("these are the figures of QUICK=1, which nobody should read; run make bench")
     del report["processes"]
-    if arguments.history:
-        report = {**json.loads(RESULTS.read_text()), "history": report["history"]}
+    if arguments.only:
+        report = {**json.loads(RESULTS.read_text()), arguments.only: report[arguments.only]}
     RESULTS.write_text(json.dumps(report, indent=1) + "\n")
     README.write_text(rewritten(README.read_text(), report))
 

@@ -22,10 +22,10 @@ def test_a_figure_that_is_missed_is_never_rounded_away(asked, measured, at_least
 def test_the_readme_has_a_line_for_each_figure_with_what_was_asked():
     each = {"what": "rows", "asked": 3000, "measured": 4321.0, "unit": "/s", "at_least": True}
     measured = {"date": "2026-11-30T05:00:00+00:00", "commit": "0123456789", "dirty": False, "results": [each]}
-    lines = report.history({"history": measured})
+    lines = report.figures({"history": measured}, "history")
     assert lines[2] == "| rows | ≥ 3,000 /s | 4,321 /s |"
     assert "The history: measured on 2026-11-30 at 0123456." in lines
-    assert report.history({}) == []
+    assert report.figures({}, "history") == []
 
 
 def test_a_run_of_some_length_is_within_generous_bounds(tmp_path):

@@ -22,6 +22,9 @@ export class Labels {
   readonly #context = document.createElement("canvas").getContext("2d")!;
   readonly #sizes = new Map<string, number>();
   #family = "";
+  /** What the names of these parameters need, under headers and whole. */
+  #needed: number[] = [];
+  #measured: readonly Parameter[] = [];
   #room = 0;
 
   /** `onFold`: a module is to be folded, or opened again. */
@@ -50,19 +53,25 @@ export class Labels {
    * filtering move nothing sideways. `whole`: names stand without headers, which would tell alike ones apart.
    */
   width(parameters: readonly Parameter[], available: number, whole: boolean): number {
-    const units = unitsOf(parameters, new Set());
-    const { rows, headers } = layOut(whole ? units.map((unit) => ({ ...unit, block: "" })) : units);
     const family = getComputedStyle(this.element).fontFamily;
     if (family !== this.#family) this.#sizes.clear();
+    if (family !== this.#family || parameters !== this.#measured) this.#needed = [];
     this.#family = family;
+    this.#measured = parameters;
     const share = available < 560 ? 0.42 * available : Math.min(260, 0.3 * available);
-    const needed = Math.max(
+    const needed = (this.#needed[Number(whole)] ??= this.#widest(parameters, whole));
+    this.#room = Math.ceil(Math.max(NARROWEST, Math.min(needed + 1, share)));
+    return this.#room;
+  }
+
+  #widest(parameters: readonly Parameter[], whole: boolean): number {
+    const units = unitsOf(parameters, new Set());
+    const { rows, headers } = layOut(whole ? units.map((unit) => ({ ...unit, block: "" })) : units);
+    return Math.max(
       0,
       ...rows.map((row) => NOTE + this.measure(row.label)),
       ...headers.map((header) => NOTE + TRIANGLE + this.measure(header.label, "header")),
     );
-    this.#room = Math.ceil(Math.max(NARROWEST, Math.min(needed + 1, share)));
-    return this.#room;
   }
 
   /** Show these rows and headers. */

@@ -26,11 +26,11 @@ export class Rangebar {
 
   update(): void {
     const { extent, whole, isWhole } = this.lens;
-    const width = this.element.clientWidth;
-    const size = Math.max(SMALLEST, (extent.span / whole.span) * width);
+    // Widths are left to the style sheet: to read one here would lay out the page once more.
+    const size = `max(${SMALLEST}px, ${(100 * extent.span) / whole.span}%)`;
     const share = isWhole ? 0 : extent.start / (whole.span - extent.span);
-    this.#thumb.style.left = `${share * (width - size)}px`;
-    this.#thumb.style.width = `${size}px`;
+    this.#thumb.style.left = `calc(${share} * (100% - ${size}))`;
+    this.#thumb.style.width = size;
     // Its place is kept: nothing moves when it comes.
     this.element.style.visibility = isWhole ? "hidden" : "";
   }
