@@ -13,7 +13,13 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("Makefile", "constraints.txt", "pyproject.toml", "tests/benchmarks/peers.txt"):
+    for name in (
+        "Makefile",
+        "constraints.txt",
+        "pyproject.toml",
+        "tests/benchmarks/peers.txt",
+        "tests/browser/older-kernel.txt",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
@@ -27,7 +33,7 @@ def make(folder: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def set_up(folder: Path) -> None:
-    for stamp in ("bin/python", ".dev", ".peers", ".tutorials"):
+    for stamp in ("bin/python", ".dev", ".older-kernel", ".peers", ".tutorials"):
         (folder / ".venv" / stamp).parent.mkdir(parents=True, exist_ok=True)
         (folder / ".venv" / stamp).touch()
 
