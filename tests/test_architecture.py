@@ -55,3 +55,4 @@ def test_a_recorded_run_opens_without_torch() -> None:
     without = "import sys; sys.modules['torch'] = None; "
     subprocess.run([sys.executable, "-c", without + "import gradviz.history.history"], check=True)
     subprocess.run([sys.executable, "-c", without + "import gradviz.widgets.heatmap"], check=True)
+    subprocess.run([sys.executable, "-c", without + "import gradviz.widgets.frozen_mask"], check=True)

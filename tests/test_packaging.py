@@ -19,7 +19,8 @@ from build import ProjectBuilder
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-BUNDLE = ["gradviz/static/heatmap.css", "gradviz/static/heatmap.js"]
+WIDGETS = ["frozen_mask", "heatmap"]
+BUNDLE = [f"gradviz/static/{widget}.{kind}" for widget in WIDGETS for kind in ("css", "js")]
 RECORD = "js/bundle.sha256"
 
 Distribution = Literal["wheel", "sdist", "editable"]
@@ -165,14 +166,15 @@ def test_the_installed_wheel_makes_a_widget_far_from_the_checkout(bundled: Path,
 
     program = """if True:
         import json, gradviz
-        widget = gradviz.heatmap(gradviz.History())
-        print(json.dumps([gradviz.__file__, gradviz.__version__, str(widget._esm), str(widget._css)]))
-    """
+        widgets = [getattr(gradviz, name)(gradviz.History()) for name in WIDGETS]
+        texts = [str(text) for widget in widgets for text in (widget._css, widget._esm)]
+        print(json.dumps([gradviz.__file__, gradviz.__version__, texts]))
+    """.replace("WIDGETS", repr(WIDGETS))
     said = subprocess.check_output([python, "-c", program], cwd=tmp_path, env=clean)
-    file, installed, esm, css = json.loads(said)
+    file, installed, texts = json.loads(said)
     assert Path(file).is_relative_to(tmp_path / "venv")
     assert installed == version()
-    assert {BUNDLE[0]: css.encode(), BUNDLE[1]: esm.encode()} == contents(bundled)
+    assert dict(zip(BUNDLE, map(str.encode, texts), strict=True)) == contents(bundled)
 
 
 def version() -> str:

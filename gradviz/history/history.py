@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from gradviz.errors import HistoryError, RecordingWarning, described, nearest, warn, whole
 from gradviz.history.cells import Picture
+from gradviz.history.changes import Change, changes
 from gradviz.history.first_nonfinite import FirstNonfinite, first_nonfinite
+from gradviz.history.freezer import Freezer
 from gradviz.history.imported import Imported
 from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
@@ -38,6 +40,10 @@ Listener = Callable[[bool], None]
 
 Row = tuple[NDArray[np.float64], NDArray[np.uint8]]
 """[parameters, statistics] values and [parameters] states."""
+
+
+_BY: Mapping[str, str] = {}
+"""Nobody in particular did it."""
 
 
 class History(View):
@@ -100,6 +106,8 @@ class History(View):
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral)):
             raise HistoryError(f"seed is a whole number; got {seed!r}.")
         self.progress = Progress()
+        self.freezer: Freezer | None = None
+        """Of the run that is under way; None where there is none that can be asked."""
         self._picture = Picture(self._store)
         self._resumed_at: tuple[int, int] | None = None
         self._keeper = Keeper(
@@ -504,14 +512,35 @@ class History(View):
             store.tensors.keep(kept, array)
         self._keeper.appended(array.nbytes)
 
-    def add_events(self, iteration: int, event: str, parameters: Iterable[str]) -> None:
-        """Write down what happened to parameters: "frozen" or "unfrozen"."""
+    def add_events(self, iteration: int, event: str, parameters: Iterable[str], *, by: Mapping[str, str] = _BY) -> None:
+        """Write down what happened to parameters: "frozen" or "unfrozen".
+
+        Parameters
+        ----------
+        iteration : int
+        event : str
+        parameters : iterable of str
+        by : mapping of str to str
+            Who did it: "handler" or "widget", by parameter; "user" where it says nothing.
+
+        Raises
+        ------
+        HistoryError
+            If there is no such event.
+        """
         if event not in EVENTS:
             raise HistoryError(f"No event is called {event!r}: {nearest(event, EVENTS)}")
         names = list(parameters)
         if names:
             n = len(names)
-            self.add_rows("events", {"iteration": [iteration] * n, "event": [event] * n, "parameter": names})
+            authors = [by.get(name, "user") for name in names]
+            what: dict[str, Sequence[Any]] = {
+                "iteration": [iteration] * n,
+                "event": [event] * n,
+                "parameter": names,
+                "by": authors,
+            }
+            self.add_rows("events", what)
 
     def end_epoch(self, epoch: int, iterations: int, means: Mapping[str, float], nonfinite: int) -> None:
         """Keep the means of an epoch that is over."""
@@ -590,6 +619,10 @@ class History(View):
     def overview(self) -> tuple[Columns, int]:
         """The whole run in a bounded number of columns, and how many iterations they show."""
         return self._reading(self._picture.overview)
+
+    def changes(self, start: int = 0) -> tuple[list[Change], int]:
+        """What the events from their row `start` on tell, in few words, and how many rows there are."""
+        return self._reading(lambda: (changes(self._store, start), len(self._store.tables["events"])))
 
     def subscribe(self, listener: Listener) -> None:
         """Call a bound method after every append, for as long as its object lives."""

@@ -15,6 +15,8 @@ STAGES = ("backward", "clipped", "update", "weight")
 differs; how the parameter moved; and the parameter itself before that."""
 
 EVENTS = ("frozen", "unfrozen")
+AUTHORS = ("user", "handler", "widget")
+"""Who did it: a click in a widget, a handler of the loop, or the user in any other way."""
 
 
 class Parameter(TypedDict):
@@ -47,11 +49,11 @@ OPTIONAL: Schema = {"optimizer": "text", "thinned": "flag"}
 """Columns that it has once a row has something there; no metric is called so. Of an iteration that was thinned, nothing
 was to be recorded but its metrics: it has no row in any stage."""
 
-TEXTS = {"event": EVENTS, "stage": STAGES, "state": STATES}
+TEXTS = {"by": AUTHORS, "event": EVENTS, "stage": STAGES, "state": STATES}
 """The texts of columns that have no others."""
 
 TABLES: dict[str, Schema] = {
-    "events": {"iteration": "integer", "attempt": "integer", "event": "text", "parameter": "text"},
+    "events": {"iteration": "integer", "attempt": "integer", "event": "text", "parameter": "text", "by": "text"},
     # A row where a dtype or device begins to hold; `of` says of what: "parameter", "gradient", "master", or a moment
     # such as "exp_avg". Runs of before devices were written down have none there.
     "dtypes": {

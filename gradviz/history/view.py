@@ -190,7 +190,11 @@ class View:
 
     @property
     def events(self) -> pd.DataFrame:
-        """Parameters that were frozen or unfrozen: iteration (the first it held for), event (category), parameter."""
+        """Parameters that were frozen or unfrozen, and buffers without them.
+
+        Columns: iteration (the first it held for), event, parameter, by (categories). `by` is "widget" for a click in a
+        picture, "handler" for what a handler of the loop did, and "user" for all else.
+        """
         return self._table("events")
 
     @property

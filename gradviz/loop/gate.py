@@ -1,7 +1,9 @@
-"""What can be asked of a run from outside, at any time: to pause, to go on, to stop."""
+"""What can be asked of a run from outside, at any time: to pause, to go on, to stop, to do something in between."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from threading import Condition
 
 HEARD_S = 0.2
@@ -33,6 +35,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.asked = self.shut = self.stops = False
+        self._tasks: deque[Callable[[bool], None]] = deque()
         self._rests = self._over = False
         self._changed = Condition()
 
@@ -46,7 +49,7 @@ class Gate:
         """Let it go on."""
         with self._changed:
             self.shut = self._rests = False
-            self.asked = self.stops
+            self.asked = self.stops or bool(self._tasks)
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -56,19 +59,44 @@ class Gate:
             self.shut = self._rests = False
             self._changed.notify_all()
 
-    def rest(self) -> None:
-        """The run waits until the gate is open."""
+    def put(self, task: Callable[[bool], None]) -> None:
+        """Have the run do something between two iterations, also while it rests.
+
+        Parameters
+        ----------
+        task : callable
+            Is given True by the run, or False where the run is over and will not do it.
+        """
         with self._changed:
-            while self.shut:
+            if not self._over:
+                self._tasks.append(task)
+                self.asked = True
+                self._changed.notify_all()
+                return
+        task(False)
+
+    def do_tasks(self) -> None:
+        """The run does what was put here."""
+        while self._tasks:
+            self._tasks.popleft()(True)
+        with self._changed:
+            self.asked = self.shut or self.stops or bool(self._tasks)
+
+    def rest(self) -> None:
+        """The run waits until the gate is open, or there is something to do."""
+        with self._changed:
+            while self.shut and not self._tasks:
                 self._rests = True
                 self._changed.notify_all()
                 self._changed.wait(HEARD_S)
 
     def leave(self) -> None:
-        """The run is over; nobody need wait for it to rest."""
+        """The run is over; nobody need wait for it to rest, nor for what was put here."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
+        while self._tasks:
+            self._tasks.popleft()(False)
 
     def wait_until_it_rests(self) -> None:
         """Wait until the run stands here, so that nothing moves; or is over, or may go on."""

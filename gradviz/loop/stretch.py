@@ -195,7 +195,7 @@ class Stretch:
             raise KeyboardInterrupt
         training.state.status = "halted" if halted else "completed"
         training.state.iteration = training.iterations_run
-        training.handlers.fire(training.state.status, training.state)
+        training.fire(training.state.status)
         if training.state.restored_epoch is not None:
             progress, epoch = training.history.progress, training.state.restored_epoch + 1
             progress.message = f"the model is that of epoch {epoch} of {progress.epochs} again"  # as the head counts
@@ -225,6 +225,7 @@ class Stretch:
             parameters = list(training.step.model_state.parameters.values())
             drop_gradients([*parameters, *training.step.masters.of_all(parameters)])
             training.history.progress.status = training.state.status
+            training.history.freezer = None
             training.history.end_run()
             training.course.let_go()
             try:

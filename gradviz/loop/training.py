@@ -15,6 +15,7 @@ import numpy as np
 from gradviz.loop.course import Course, Resumption
 from gradviz.loop.data import Epochs, length
 from gradviz.loop.events import Control, Handlers, OnError, State, Warner
+from gradviz.loop.freezing import Freezing
 from gradviz.loop.gate import Gate
 from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.metrics.function_metric import LossMetric
@@ -149,6 +150,7 @@ class Training:
         progress.iterations = None if planned is None else self.iterations_run - done + planned * epochs
         progress.begin()
         self.recorder.begin(self.iterations_run)
+        self.history.freezer = Freezing(self)
         self.history.notify(final=True)
 
     def epochs(
@@ -156,7 +158,7 @@ class Training:
     ) -> Generator[None, None, bool]:
         """Run an epoch at each `next`, and return in the end whether the loop was halted."""
         state, batches = self.state, first[0]
-        if self.handlers.fire("started", state) is not None or self._between() is not None:
+        if self.fire("started") is not None or self._between() is not None:
             self.course.leave()
             return True
         self.course.start()
@@ -167,9 +169,9 @@ class Training:
             try:
                 control = self._epoch(batches, limit, source)
                 if control is None:
-                    control = self.handlers.fire("epoch_completed", state)
+                    control = self.fire("epoch_completed")
                 elif control == "halt_epoch":
-                    control = self.handlers.fire("epoch_halted", state)
+                    control = self.fire("epoch_halted")
             finally:  # an epoch that was broken off counts as one, so that its number stays its own
                 if self.course.middle is None:  # or it could not be taken up, and waits for other data
                     state.times = state.times | {state.epoch: self.course.took_s}
@@ -184,12 +186,20 @@ class Training:
                 return True
         return False
 
+    def fire(self, event: str) -> Control | None:
+        """Run the handlers of an event; the first control word ends it."""
+        if not self.handlers.at(event):
+            return self.handlers.fire(event, self.state)
+        with self.step.mask.acting("handler"):
+            return self.handlers.fire(event, self.state)
+
     def _between(self) -> Control | None:
         """Between two iterations, where nothing is half done: what was asked for from outside."""
         if self.guard.requested:
             raise KeyboardInterrupt
         if not self.gate.asked:
             return None
+        self.gate.do_tasks()
         if self.gate.shut:
             self._rest()
         return "halt_loop" if self.gate.stops else None
@@ -203,7 +213,9 @@ class Training:
         with self.guard.at_once:
             if self.guard.requested:  # since it was last asked for
                 raise KeyboardInterrupt
-            self.gate.rest()
+            while self.gate.shut:
+                self.gate.rest()
+                self.gate.do_tasks()
         self.course.leave_out(time.perf_counter() - began)
         state.status = "training"
         progress.go_on()
@@ -251,14 +263,14 @@ class Training:
         for metric in self.metrics.values():
             metric.start()
         state.metrics, self.validated, self._has_means = {}, {}, False
-        control = self.handlers.fire("epoch_started", state)
+        control = self.fire("epoch_started")
         self.course.note()
         return control
 
     def _iteration(self, batch: Any, place: int) -> Control | None:
         state = self.state
         state.iteration, state.epoch_iteration = self.iterations_run, place
-        control = self.handlers.fire("iteration_started", state)
+        control = self.fire("iteration_started")
         if control is not None:
             return control
         try:
@@ -275,7 +287,7 @@ class Training:
             raise failure
         if self.guard.insisted:
             raise KeyboardInterrupt
-        return self.handlers.fire("iteration_completed", state)
+        return self.fire("iteration_completed")
 
     def _measure(self) -> tuple[dict[str, float], BaseException | None]:
         """The batch's own values, which join their averages; and an error to raise once the row is written."""

@@ -100,7 +100,7 @@ class StepRecorder:
             if report.closure_calls:
                 metrics = {**metrics, "closure_calls": report.closure_calls}
             beside = report.loss_scale, report.skipped, report.frozen, report.unfrozen
-            self._recorder.commit(draft, Outcome(iteration, epoch, metrics, *beside))
+            self._recorder.commit(draft, Outcome(iteration, epoch, metrics, *beside, by=report.by))
             self.pace.end_iteration(was_recorded=draft is not None)
 
 

@@ -62,6 +62,7 @@ class Outcome(NamedTuple):
     frozen: Collection[str] = ()
     unfrozen: Collection[str] = ()
     optimizer: str | None = None
+    by: Mapping[str, str] = {}  # never written to
 
 
 class Recorder:
@@ -196,8 +197,8 @@ class Recorder:
             if draft is not None:
                 self._write_beside(iteration, draft)
             if outcome.frozen or outcome.unfrozen:
-                self.history.add_events(iteration, "frozen", outcome.frozen)
-                self.history.add_events(iteration, "unfrozen", outcome.unfrozen)
+                self.history.add_events(iteration, "frozen", outcome.frozen, by=outcome.by)
+                self.history.add_events(iteration, "unfrozen", outcome.unfrozen, by=outcome.by)
             self.history.append(
                 iteration,
                 outcome.epoch,

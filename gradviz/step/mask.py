@@ -6,7 +6,8 @@ seen at the next step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -51,6 +52,9 @@ class Mask:
         self._frozen_at_first: frozenset[str] = frozenset()
         self._frozen: list[str] = []
         self._unfrozen: list[str] = []
+        self._by: dict[str, str] = {}
+        self._noted = _Notes([], stillness.changes())
+        self._actor = "user"
         self._optimized: frozenset[str] = frozenset()
         self._groups: list[Any] = []
 
@@ -82,23 +86,39 @@ class Mask:
             if unfrozen:
                 self._masters.refresh(thorough=True)  # what is frozen is often written into, through .data too
             self._adopt({name: parameters[name] for name in unfrozen})
-            self._unfrozen += unfrozen + self._buffers_of(self._still - still, changed)
-            self._frozen += [name for name in changed if not trained[name]]
-            self._frozen += self._buffers_of(still - self._still, changed)
+            unfrozen += self._buffers_of(self._still - still, changed)
+            frozen = [name for name in changed if not trained[name]] + self._buffers_of(still - self._still, changed)
+            self._frozen += frozen
+            self._unfrozen += unfrozen
+            self._by |= self._noted.by([*frozen, *unfrozen])
         self._drop_gradients_of_others(parameters)
         self._kind, self._stillness = found.kind, stillness.changes()
         self._parameters, self._trained, self._still = dict(parameters), trained, still
+        self._noted = _Notes(list(parameters.items()), self._stillness)
         return True
 
-    def changes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What was frozen and unfrozen since this was last asked: parameters, and buffers without them."""
-        changes = tuple(self._frozen), tuple(self._unfrozen)
-        self._frozen, self._unfrozen = [], []
+    @contextlib.contextmanager
+    def acting(self, by: str) -> Iterator[None]:
+        """What is frozen or unfrozen inside is so by this one; outside it is the user."""
+        self._noted.take(self._actor)
+        before, self._actor = self._actor, by
+        try:
+            yield
+        finally:
+            self._noted.take(by)
+            self._actor = before
+
+    def changes(self) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+        """What was frozen and unfrozen since this was last asked: parameters, and buffers without them; and by whom."""
+        changes = tuple(self._frozen), tuple(self._unfrozen), self._by
+        self._frozen, self._unfrozen, self._by = [], [], {}
         return changes
 
     def state_dict(self) -> dict[str, Any]:
-        """What was trained and what was held still at the last look, by name and path."""
+        """What was trained and what was held still at the last look, by name and path; who has changed it since."""
+        self._noted.take(self._actor)
         return {
+            "by": dict(self._noted.by_name),
             "trained": dict(self._trained),
             "still": [path for path, m in stillness.by_path(self._model) if m in self._still],
         }
@@ -114,7 +134,9 @@ class Mask:
         self._kind, self._parameters = None, dict(leaves.parameters)
         self._trained = dict(state["trained"])
         self._still = {module for path, module in stillness.by_path(self._model) if path in state["still"]}
-        self._frozen, self._unfrozen = [], []
+        self._frozen, self._unfrozen, self._by = [], [], {}
+        self._noted = _Notes(list(leaves.parameters.items()), stillness.changes())
+        self._noted.go_on(self._trained, state.get("by", {}))
 
     @property
     def holds_still(self) -> bool:
@@ -168,6 +190,22 @@ class Mask:
             )
         return self._optimized
 
+    def check_unfreeze(self, leaves: Leaves, names: Collection[str]) -> None:
+        """Refuse to unfreeze what the next look would refuse to train.
+
+        Raises
+        ------
+        OptimizerError
+            If the optimizer cannot take it in.
+        ModelError
+            If DDP would not reduce it.
+        """
+        self._check_reduced(leaves, names)
+        held = set(map(id, held_by(self._optimizer)))
+        for name in names:
+            if id(self._masters.of(leaves.parameters[name])) not in held:
+                self._check_joins(name)
+
     def _adopt(self, parameters: dict[str, nn.Parameter]) -> None:
         held = set(map(id, held_by(self._optimizer)))
         for name, p in parameters.items():
@@ -176,7 +214,7 @@ class Mask:
             if id(self._masters.of(p)) not in held:
                 self._join(name, self._masters.of(p))
 
-    def _check_reduced(self, leaves: Leaves, unfrozen: list[str]) -> None:
+    def _check_reduced(self, leaves: Leaves, unfrozen: Collection[str]) -> None:
         """Refuse what DDP may not have taken in, being frozen: its gradient would stay this process's own."""
         late = [name for name in unfrozen if name in self._frozen_at_first]
         if late and leaves.wrapper == "DistributedDataParallel":
@@ -185,13 +223,62 @@ class Mask:
                 "trainable when it was made. Unfreeze, wrap the model anew, and make a new step or trainer."
             )
 
-    def _join(self, name: str, p: Tensor) -> None:
+    def _check_joins(self, name: str) -> None:
         if needs_closure(self._optimizer):
             raise OptimizerError(
                 f"{name!r} was unfrozen, and {type(self._optimizer).__name__} cannot take it in on the way. Make it "
                 "over all parameters from the start: gradients come for the trainable ones only."
             )
+
+    def _join(self, name: str, p: Tensor) -> None:
+        self._check_joins(name)
         group = self._optimizer.param_groups[0]
         group["params"].append(p)
         if "param_names" in group:
             group["param_names"].append(name)
+
+
+class _Notes:
+    """Who froze and unfroze what since a look, as far as anybody was told.
+
+    Parameters
+    ----------
+    parameters : sequence of (name, parameter)
+        As that look has found them.
+    freezes : int
+        What `stillness.changes` had counted then.
+    """
+
+    def __init__(self, parameters: Sequence[tuple[str, nn.Parameter]], freezes: int) -> None:
+        self._parameters = parameters
+        self._flags = self._now()
+        self._freezes = freezes
+        self.by_name: dict[str, str] = {}
+        self._by_of_buffers: str | None = None
+
+    def go_on(self, trained: Mapping[str, bool], by: Mapping[str, str]) -> None:
+        """Have looked when this was trained, and have noted this since."""
+        self._flags = [trained.get(name, p.requires_grad) != (name in by) for name, p in self._parameters]
+        self.by_name = dict(by)
+
+    def take(self, by: str) -> None:
+        """What is not noted yet was done by this one."""
+        flags = self._now()
+        if flags != self._flags:
+            for (name, _), was, is_now in zip(self._parameters, self._flags, flags, strict=True):
+                if was != is_now:
+                    self.by_name[name] = by
+            self._flags = flags
+        if stillness.changes() != self._freezes:
+            self._freezes, self._by_of_buffers = stillness.changes(), by
+
+    def by(self, names: Collection[str]) -> dict[str, str]:
+        """By name; buffers, which have no flag, by whoever froze any last, or all the parameters."""
+        self.take("user")
+        of_parameters = {name for name, _ in self._parameters}
+        everybody = set(self.by_name.values())
+        of_buffers = self._by_of_buffers or (everybody.pop() if len(everybody) == 1 else "user")
+        return {name: self.by_name.get(name, "user") if name in of_parameters else of_buffers for name in names}
+
+    def _now(self) -> list[bool]:
+        return [p.requires_grad for _, p in self._parameters]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -72,6 +72,8 @@ class Report(NamedTuple):
         What was frozen and unfrozen since the step before.
     closure_calls : int
         How often an optimizer that evaluates the loss itself, as LBFGS does, has done so; 0 for all others.
+    by : mapping of str to str
+        Who froze and unfroze it, by name: see `Mask.acting`.
     """
 
     loss_scale: float = 1.0
@@ -79,6 +81,7 @@ class Report(NamedTuple):
     frozen: tuple[str, ...] = ()
     unfrozen: tuple[str, ...] = ()
     closure_calls: int = 0
+    by: Mapping[str, str] = {}  # never written to
 
 
 class TrainStep:
@@ -135,6 +138,7 @@ class TrainStep:
         self.cast = InputCast(asked_for=self.precision.casts)
         self.mode: TrainingMode | None = None
         self._expected: FixedPoint | None = None
+        self.unused: Set[str] = frozenset()  # by the last step
         self._unreached: frozenset[str] = frozenset()  # by any step so far
         self.optimizer_state = OptimizerState(self.optimizer, self.optimized_by_name, {})
         self.skips = Skips(self.loss_scale)
@@ -247,11 +251,12 @@ class TrainStep:
         if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
             drop_gradients(self.masters.of_all(found.parameters))
         self.optimizer_state.settle()
-        self.report = Report(used, not tried.is_finite, *self.mask.changes(), self._closure_calls)
+        frozen, unfrozen, by = self.mask.changes()
+        self.report = Report(used, not tried.is_finite, frozen, unfrozen, self._closure_calls, by)
         self.skips.watch(tried, used, iteration)
         new = self._following(state, group, tried)
         # A parameter that is reached for the first time has its moments from now on.
-        unused = tried.unused
+        self.unused = unused = tried.unused
         unreached = unused if is_new_mask else self._unreached & unused
         if is_new_mask or unreached != self._unreached or self._expected is None:
             self._unreached = unreached

@@ -15,7 +15,7 @@ from gradviz.history.history import History
 from gradviz.history.overview import CAPACITY
 from gradviz.history.quantity import Quantity
 from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
-from gradviz.widgets.publish import WHOLE_BYTES
+from gradviz.widgets.feed import WHOLE_BYTES
 from gradviz.widgets.wire import pack
 
 

@@ -1,24 +1,20 @@
 """When to send what to the browser.
 
 The kernel is deaf while a cell trains, so nothing here waits for an answer: Python sends, the browser draws. At most
-ten messages a second leave, each with only the columns that are new. Where more are waiting than a message should
-hold, neighbours merge first (maximum, minimum and flags are kept), and the fine picture follows when the run ends.
+ten messages a second leave, each with only what is new.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from gradviz.errors import RecordingWarning, warn
 from gradviz.history.history import History
-from gradviz.history.overview import Columns
-from gradviz.widgets.wire import pack
+from gradviz.widgets.feed import Feed
 
 Send = Callable[[dict[str, Any], list[bytes]], None]
 
@@ -31,13 +27,6 @@ SEND_SHARE = 100
 MAX_INTERVAL_S = 2.0
 """And never more than this: what waits longer costs more to send, which would make the next wait longer still."""
 
-LIVE_BYTES = 40_000
-"""Columns in one live message: 400 kB a second at most, however many parameters and iterations there are."""
-WHOLE_BYTES = 4_000_000
-"""Columns in a message that carries the whole picture."""
-KEPT_BYTES = 100_000
-"""Columns in the picture that is kept for a page without a kernel: a saved notebook holds it, a third longer."""
-
 
 @dataclass
 class Sent:
@@ -45,7 +34,6 @@ class Sent:
 
     messages: int = 0
     n_bytes: int = 0
-    columns: int = 0
     seconds: float = 0.0
 
 
@@ -55,6 +43,8 @@ class Publisher:
     Parameters
     ----------
     history : History
+    feed : Feed
+        Says what to send.
     send : callable
         Takes a JSON-able dict and a list of buffers.
     keep : callable, optional
@@ -62,11 +52,18 @@ class Publisher:
     """
 
     def __init__(
-        self, history: History, send: Send, keep: Send | None = None, *, min_interval_s: float = MIN_INTERVAL_S
+        self,
+        history: History,
+        feed: Feed,
+        send: Send,
+        keep: Send | None = None,
+        *,
+        min_interval_s: float = MIN_INTERVAL_S,
     ) -> None:
         self.min_interval_s = min_interval_s
         self.sent = Sent()
         self._history = history
+        self._feed = feed
         self._send = send
         self._keep = keep
         self._lock = threading.RLock()  # a hello may come on another thread than the training's
@@ -75,15 +72,11 @@ class Publisher:
         self._seq = 0
         self._next_s = 0.0
         self._cost_s = 0.0  # of the message before
-        self._columns_sent = 0
-        self._epochs_sent = 0
-        self._coarse = False
 
     def on_append(self, final: bool) -> None:
         """Send what is new, if it is time or the run has ended."""
         if self._live and (final or time.perf_counter() >= self._next_s):
-            was_cut = self._columns_sent > len(self._history)
-            self._guarded(lambda: self._publish(fresh=was_cut or (final and self._coarse)))
+            self._guarded(lambda: self._publish(fresh=self._feed.must_begin_anew(final=final)))
             if final:
                 self._guarded(self._keep_whole)
 
@@ -129,12 +122,9 @@ class Publisher:
 
     def _publish(self, *, fresh: bool) -> None:
         began = time.perf_counter()
-        columns = self._whole() if fresh else self._new()
-        starts = self._history.epoch_starts[0 if fresh else self._epochs_sent :]
-        self._epochs_sent = len(self._history.epoch_starts)
+        content, buffers = self._feed.message(fresh=fresh)
         self._seq += 1
-        told, buffers = self._message(columns, starts, fresh=fresh)
-        self._send(told, buffers)
+        self._send({**content, "seq": self._seq, "fresh": fresh}, buffers)
         now = time.perf_counter()
         # Of the last two the cheaper one: the first message, and one that was held up, say nothing of the next.
         pause_s = min(SEND_SHARE * min(now - began, self._cost_s), MAX_INTERVAL_S)
@@ -142,53 +132,10 @@ class Publisher:
         self._next_s = now + max(self.min_interval_s, pause_s)
         self.sent.messages += 1
         self.sent.n_bytes += sum(map(len, buffers))
-        self.sent.columns += len(columns)
         self.sent.seconds += now - began
 
     def _keep_whole(self) -> None:
-        columns, n_seen = self._history.overview()
-        if self._keep is not None and n_seen:
-            starts = self._history.epoch_starts
-            self._keep(*self._message(_within(columns, KEPT_BYTES), starts, fresh=True))
-
-    def _message(self, columns: Columns, starts: Sequence[int], *, fresh: bool) -> tuple[dict[str, Any], list[bytes]]:
-        progress = self._history.progress
-        metrics = progress.metrics  # read once: a thread that trains may put others in their place meanwhile
-        buffers = [
-            pack(columns),
-            np.array([*metrics.values(), progress.loss], "<f8").tobytes(),
-            np.array(starts, "<u4").tobytes(),
-        ]
-        told = {"kind": "columns", "seq": self._seq, "fresh": fresh, "level": columns.level}
-        return {**told, "stages": list(self._history.stages), "run": self._run(metrics)}, buffers
-
-    def _whole(self) -> Columns:
-        columns, self._columns_sent = self._history.overview()
-        self._coarse = False
-        return _within(columns, WHOLE_BYTES)
-
-    def _new(self) -> Columns:
-        fresh = self._history.columns(self._columns_sent)
-        self._columns_sent += len(fresh)
-        columns = fresh.at_level(0)  # what belongs to the column before it needs none of its own
-        merged = _within(columns, LIVE_BYTES)
-        self._coarse = self._coarse or len(merged) < len(columns)
-        return merged
-
-    def _run(self, metrics: Mapping[str, float]) -> dict[str, Any]:
-        progress = self._history.progress
-        return {
-            "status": progress.status,
-            "epoch": progress.epoch,
-            "epochs": progress.epochs,
-            "iteration": progress.iteration,
-            "iterations": progress.iterations,
-            "left_s": progress.left_s,
-            "metric_names": list(metrics),
-            "message": progress.message,
-        }
-
-
-def _within(columns: Columns, n_bytes: int) -> Columns:
-    """Merge columns until they fit in a message; one column always goes."""
-    return columns.at_most(n_bytes // (9 * max(columns.rows, 1)))
+        kept = None if self._keep is None else self._feed.kept()
+        if self._keep is not None and kept is not None:
+            content, buffers = kept
+            self._keep({**content, "seq": self._seq, "fresh": True}, buffers)

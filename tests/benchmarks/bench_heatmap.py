@@ -25,7 +25,8 @@ from playwright.sync_api import CDPSession, Page, sync_playwright
 from gradviz.history.history import History
 from gradviz.history.overview import CAPACITY
 from gradviz.history.schema import OK, STATISTICS
-from gradviz.widgets.publish import LIVE_BYTES, MIN_INTERVAL_S, WHOLE_BYTES, Publisher
+from gradviz.widgets.feed import LIVE_BYTES, WHOLE_BYTES, ColumnFeed
+from gradviz.widgets.publish import MIN_INTERVAL_S, Publisher
 from tests.benchmarks.bench_history import Result
 from tests.browser import chromium
 from tests.browser.conftest import FLAGS
@@ -198,7 +199,7 @@ def wire() -> Iterator[Result]:
         def send(content: dict[str, Any], buffers: list[bytes], sent: list[int] = sent) -> None:
             sent.append(len(json.dumps(content)) + sum(map(len, buffers)))
 
-        publisher = Publisher(history, send)
+        publisher = Publisher(history, ColumnFeed(history), send)
         publisher.show()
         table, states = (
             np.abs(np.random.default_rng(0).normal(size=(rows, len(STATISTICS)))),

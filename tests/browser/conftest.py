@@ -58,12 +58,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def host(browser: Browser) -> Iterator[OpenHost]:
-    """`host(theme=, width=, scale=)`: the mini page, without a widget yet."""
+    """`host(theme=, width=, scale=, widget=)`: the mini page, without a widget yet."""
     contexts = []
 
-    def open_host(*, theme: Theme = "light", width: int | None = None, scale: float = 1) -> Host:
+    def open_host(
+        *, theme: Theme = "light", width: int | None = None, scale: float = 1, widget: str = "heatmap"
+    ) -> Host:
         contexts.append(browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=scale))
-        return Host(contexts[-1].new_page(), theme, width)
+        return Host(contexts[-1].new_page(), theme, width, widget)
 
     yield open_host
     for context in contexts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,24 +31,32 @@ ORIGIN = "https://host.test"
 class Host:
     """A page with one widget, fed the way Python feeds it."""
 
-    def __init__(self, page: Page, theme: str = "light", width: int | None = None) -> None:
+    def __init__(self, page: Page, theme: str = "light", width: int | None = None, widget: str = "heatmap") -> None:
         self.page = page
         self.traffic = Traffic(page, ORIGIN)
         page.route(f"{ORIGIN}/**", _serve)
-        page.goto(f"{ORIGIN}/tests/browser/host.html?theme={theme}&width={width or ''}")
+        page.goto(f"{ORIGIN}/tests/browser/host.html?widget={widget}&theme={theme}&width={width or ''}")
         page.evaluate("host.ready")
         self._seq = 0
         self._iterations = 0
 
     @property
     def widget(self) -> Locator:
-        return self.page.locator(".gv-heatmap").first
+        return self.page.locator(".gv").first
 
-    def start(self, names: Sequence[str], quantity: Quantity = NORM, kept: dict[str, Any] | None = None) -> None:
+    def start(
+        self,
+        names: Sequence[str],
+        quantity: Quantity = NORM,
+        kept: dict[str, Any] | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
         """Show a widget for parameters of these names, whose numbers are of this kind; `kept` as Python keeps it."""
         history = History()
         history.quantity = quantity
-        parameters = [{"name": name, "dtype": "float32", "shape": [64, 32]} for name in names]
+        parameters = [
+            {"name": name, "dtype": "float32", "shape": list((shapes or {}).get(name, (64, 32)))} for name in names
+        ]
         about = {
             "parameters": parameters,
             "colours": _base64(scale_of(quantity).table),
@@ -58,8 +66,13 @@ class Host:
         }
         self.page.evaluate("about => host.start(about)", about)
 
-    def send(self, norms: npt.ArrayLike, flags: npt.ArrayLike, **run: Any) -> None:
-        """Iterations that are new: `norms` and `flags` are [iterations, parameters + 1], the loss last."""
+    def send(
+        self, norms: npt.ArrayLike, flags: npt.ArrayLike, *, beside: Mapping[str, Any] | None = None, **run: Any
+    ) -> None:
+        """Iterations that are new: `norms` and `flags` are [iterations, parameters + 1], the loss last.
+
+        `beside` is what else a kind of widget is sent with them.
+        """
         values = np.asarray(norms, dtype=np.float32)
         start = self._iterations + np.arange(len(values), dtype=np.uint32)
         columns = Columns(start, start + 1, values, values, np.asarray(flags, dtype=np.uint8))
@@ -76,7 +89,7 @@ class Host:
             "message": None,
         }
         told = {"kind": "columns", "seq": self._seq, "fresh": self._seq == 1, "level": 0, "stages": ["backward"]}
-        content = told | {"run": about | run}
+        content = told | {"run": about | run} | dict(beside or {})
         metrics, epochs = np.array([values[-1, -1]] * 2, "<f8"), np.array([0] if self._seq == 1 else [], "<u4")
         buffers = [_base64(part) for part in (pack(columns), metrics.tobytes(), epochs.tobytes())]
         self.page.evaluate("([content, buffers]) => host.send(content, buffers)", [content, buffers])

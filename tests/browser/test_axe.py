@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from . import pixels
+from . import masks, pixels
 from .host import PROJECT, OpenHost
 from .lab import Theme
 
 pytestmark = pytest.mark.browser
 
 AXE = PROJECT / "js/node_modules/axe-core/axe.min.js"
-RUN = """async () => (await axe.run(".gv-heatmap")).violations
+RUN = """async () => (await axe.run(".gv")).violations
     .filter(({ impact }) => impact === "serious" || impact === "critical")
     .map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`)"""
 
@@ -29,4 +29,14 @@ def test_nobody_is_kept_out(host: OpenHost, theme: Theme) -> None:
     page.widget.get_by_text("Numbers as a table").click()
     page.point_at("encoder.0.weight", 5)
     page.page.add_script_tag(path=AXE)
+    assert page.page.evaluate(RUN) == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nobody_is_kept_out_of_the_mask(host: OpenHost, theme: Theme) -> None:
+    page = host(theme=theme, widget="frozen_mask")
+    masks.PARTLY.show(page)
+    page.page.add_script_tag(path=AXE)
+    assert page.page.evaluate(RUN) == []
+    page.widget.locator("button.gv-act:visible").first.click()
     assert page.page.evaluate(RUN) == []

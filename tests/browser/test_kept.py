@@ -8,6 +8,7 @@ import pytest
 
 from gradviz.history.history import History
 from gradviz.widgets.colours import VIRIDIS
+from gradviz.widgets.feed import ColumnFeed
 from gradviz.widgets.publish import Publisher
 
 from . import colours, pixels
@@ -26,7 +27,10 @@ def test_the_kept_picture_is_shown_and_the_kernel_is_asked_for_all_of_it(host: O
     history.progress.status = "completed"
     kept: list[dict[str, object]] = []
     publisher = Publisher(
-        history, lambda *_: None, lambda message, buffers: kept.append({"message": message, "buffers": buffers})
+        history,
+        ColumnFeed(history),
+        lambda *_: None,
+        lambda message, buffers: kept.append({"message": message, "buffers": buffers}),
     )
     publisher.show()
     page = host()

@@ -233,13 +233,17 @@ def test_thinned_iterations_of_all_attempts_stand_where_they_were():
 
 def test_events_stand_in_the_order_they_were_written():
     history = History()
-    kinds = {"iteration": "int64", "event": "category", "parameter": "category"}
+    kinds = {"iteration": "int64", "event": "category", "parameter": "category", "by": "category"}
     assert {name: str(kind) for name, kind in history.events.dtypes.items()} == kinds
-    history.add_events(5, "frozen", ["b", "a"])
+    history.add_events(5, "frozen", ["b", "a"], by={"a": "widget"})
     history.add_events(5, "unfrozen", [])
     history.add_events(7, "unfrozen", ["a"])
     frame = history.events
-    assert frame.to_numpy().tolist() == [[5, "frozen", "b"], [5, "frozen", "a"], [7, "unfrozen", "a"]]
+    assert frame.to_numpy().tolist() == [
+        [5, "frozen", "b", "user"],
+        [5, "frozen", "a", "widget"],
+        [7, "unfrozen", "a", "user"],
+    ]
     assert {name: str(kind) for name, kind in frame.dtypes.items()} == kinds
     assert frame["event"].cat.categories.tolist() == ["frozen", "unfrozen"]
     with pytest.raises(HistoryError, match="did you mean 'frozen'"):

@@ -77,3 +77,50 @@ def test_ctrl_c_is_heard_whichever_thread_the_system_gives_it_to():
         over.set()
         thread.join()
     assert not opened
+
+
+def test_what_is_put_there_is_done_by_the_run_in_order_and_once():
+    gate, done = Gate(), []
+    gate.put(lambda is_running: done.append(("a", is_running)))
+    gate.put(lambda is_running: done.append(("b", is_running)))
+    assert gate.asked
+    assert done == []
+    gate.do_tasks()
+    gate.do_tasks()
+    assert done == [("a", True), ("b", True)]
+    assert not gate.asked
+    gate.close()
+    gate.put(lambda is_running: done.append(("c", is_running)))
+    gate.open()
+    assert gate.asked, "it is open, and there is something to do"
+    gate.stop()
+    gate.do_tasks()
+    assert gate.asked
+
+
+def test_a_run_that_rests_wakes_for_what_is_put_there():
+    gate, done = Gate(), Event()
+    gate.close()
+
+    def run():
+        while gate.shut:
+            gate.rest()
+            gate.do_tasks()
+
+    thread = Thread(target=run)
+    thread.start()
+    gate.wait_until_it_rests()
+    gate.put(lambda is_running: done.set())
+    assert done.wait(10)
+    assert gate.shut
+    gate.open()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_run_that_is_over_does_nothing_more_and_says_so():
+    gate, done = Gate(), []
+    gate.put(lambda is_running: done.append(is_running))
+    gate.leave()
+    gate.put(lambda is_running: done.append(is_running))
+    assert done == [False, False]

@@ -256,7 +256,10 @@ def test_a_handler_that_undoes_a_freeze_is_seen_with_its_iteration():
     loop = gv.trainer(model, "mean_squared_error", "sgd").handle_event("iteration_started", undo)
     loop.run([(torch.ones(2, 1), torch.zeros(2, 1))] * 7)
     assert loop.history.wide("state")["0.weight"].tolist() == ["frozen"] * 5 + ["ok"] * 2
-    assert loop.history.events.to_numpy().tolist() == [[5, "unfrozen", "0.weight"], [5, "unfrozen", "0.bias"]]
+    assert loop.history.events.to_numpy().tolist() == [
+        [5, "unfrozen", "0.weight", "handler"],
+        [5, "unfrozen", "0.bias", "handler"],
+    ]
 
 
 def test_shapes_and_dtypes_are_described_as_they_are_now():
@@ -448,10 +451,10 @@ def test_a_handler_s_freeze_holds_from_the_next_iteration_until_it_is_undone(eve
     assert loop.history.wide("state")["2.weight"].tolist() == ["ok"] * 10
     assert all(not torch.equal(weights[i]["2.weight"], weights[i - 1]["2.weight"]) for i in range(1, 10))
     assert loop.history.events.to_numpy().tolist() == [
-        [5, "frozen", "0.weight"],
-        [5, "frozen", "0.bias"],
-        [8, "unfrozen", "0.weight"],
-        [8, "unfrozen", "0.bias"],
+        [5, "frozen", "0.weight", "handler"],
+        [5, "frozen", "0.bias", "handler"],
+        [8, "unfrozen", "0.weight", "handler"],
+        [8, "unfrozen", "0.bias", "handler"],
     ]
 
 

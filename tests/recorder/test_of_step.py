@@ -129,7 +129,7 @@ def test_a_step_s_scale_its_skips_and_its_freezes_are_written_with_the_iteration
     assert history.wide("state")["weight"].tolist() == ["ok"] * 3
     assert np.isfinite(history.norms["weight"]).tolist() == [True, False, True]
     assert history.wide("state")["bias"].tolist() == ["ok", "frozen", "ok"]
-    assert history.events.to_numpy().tolist() == [[1, "frozen", "bias"], [2, "unfrozen", "bias"]]
+    assert history.events.to_numpy().tolist() == [[1, "frozen", "bias", "user"], [2, "unfrozen", "bias", "user"]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -196,7 +196,7 @@ def test_without_recording_the_step_is_not_watched_and_the_rest_of_the_row_is_th
     assert history.metrics["skipped"].tolist() == [False, True, False]
     assert history.metrics["loss_scale"].tolist() == [2**15, 2**15, 2**14]
     assert np.isfinite(history.metrics["loss"]).tolist() == [True, False, True]
-    assert history.events.to_numpy().tolist() == [[1, "frozen", "1.bias"], [2, "unfrozen", "1.bias"]]
+    assert history.events.to_numpy().tolist() == [[1, "frozen", "1.bias", "user"], [2, "unfrozen", "1.bias", "user"]]
 
 
 def test_what_was_not_recorded_says_so_everywhere_and_the_parameters_are_declared():

@@ -339,7 +339,7 @@ def test_what_is_frozen_unfrozen_and_added_on_the_way_is_followed():
     assert states["0.weight"].tolist() == ["frozen", "ok", "ok"]
     assert states["2.bias"].tolist() == ["ok", "frozen", "frozen"]
     assert states["3.weight"].tolist() == ["not_recorded", "not_recorded", "ok"]
-    assert w.history.events.values.tolist() == [[1, "frozen", "2.bias"], [1, "unfrozen", "0.weight"]]
+    assert w.history.events.values.tolist() == [[1, "frozen", "2.bias", "user"], [1, "unfrozen", "0.weight", "user"]]
 
 
 def test_a_parameter_in_no_optimizer_is_not_optimized_and_one_that_joins_is_ok_from_then_on():

@@ -14,7 +14,8 @@ from gradviz.history.history import History
 from gradviz.history.overview import CAPACITY, Columns, Overview
 from gradviz.history.rows import CHUNK
 from gradviz.history.schema import FROZEN, OK, STATISTICS, UNUSED, Parameter
-from gradviz.widgets.publish import KEPT_BYTES, LIVE_BYTES, MIN_INTERVAL_S, SEND_SHARE, Publisher
+from gradviz.widgets.feed import KEPT_BYTES, LIVE_BYTES, ColumnFeed
+from gradviz.widgets.publish import MIN_INTERVAL_S, SEND_SHARE, Publisher
 from gradviz.widgets.wire import pack, unpack
 
 
@@ -71,7 +72,7 @@ def assert_same(one: Columns, two: Columns) -> None:
 @pytest.mark.case("W09")
 def test_nothing_is_built_before_there_is_a_view_and_then_everything_is_there():
     history, browser = history_of(3), Browser()
-    publisher = Publisher(history, browser.receive)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive)
     append(history, 50)
     history.notify(final=True)
     assert browser.messages == []
@@ -82,7 +83,7 @@ def test_nothing_is_built_before_there_is_a_view_and_then_everything_is_there():
 
 def test_the_picture_of_a_run_that_is_over_is_kept_in_few_bytes():
     history, browser, kept = history_of(200), Browser(), Browser()
-    publisher = Publisher(history, browser.receive, kept.receive, min_interval_s=0)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive, kept.receive, min_interval_s=0)
     publisher.show()
     assert kept.messages == [], "There is nothing yet."
     append(history, 400)
@@ -102,7 +103,7 @@ def test_the_picture_of_a_run_that_is_over_is_kept_in_few_bytes():
 @pytest.mark.case("W02")
 def test_only_new_columns_are_sent():
     history, browser = history_of(2), Browser()
-    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive, min_interval_s=0)
     publisher.show()
     for _ in range(20):
         append(history, 3)
@@ -114,7 +115,7 @@ def test_only_new_columns_are_sent():
 
 def test_what_was_thinned_needs_no_column_of_its_own():
     history, browser = history_of(2), Browser()
-    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive, min_interval_s=0)
     publisher.show()
     for i in range(60):
         taken = (np.array([[1.0, 0, 1, 1, 0, 0, 0, 0]] * 2), np.zeros(2, np.uint8)) if i % 10 == 0 else (None, None)
@@ -127,7 +128,7 @@ def test_what_was_thinned_needs_no_column_of_its_own():
     assert browser.overview.columns.maximum[:, -1].tolist() == list(range(9, 60, 10))
     assert_same(browser.overview.columns, history.overview()[0])
     again = Browser()
-    Publisher(history, again.receive).show()
+    Publisher(history, ColumnFeed(history), again.receive).show()
     assert_same(again.overview.columns, history.overview()[0])
     assert again.overview.level == 0  # though its columns are wide
 
@@ -135,7 +136,7 @@ def test_what_was_thinned_needs_no_column_of_its_own():
 @pytest.mark.case("W03")
 def test_a_fast_loop_sends_at_the_set_rate_and_the_last_state_always():
     history, browser = history_of(10), Browser()
-    publisher = Publisher(history, browser.receive)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive)
     publisher.show()
     began = time.perf_counter()
     while time.perf_counter() < began + 1:
@@ -156,7 +157,7 @@ def test_a_fast_loop_sends_at_the_set_rate_and_the_last_state_always():
 @pytest.mark.filterwarnings("ignore:The history has outgrown memory_limit")  # so fast, half a gigabyte is full at once
 def test_five_hundred_layers_at_full_speed_stay_well_under_a_megabyte_a_second():
     history, browser = history_of(500), Browser()
-    publisher = Publisher(history, browser.receive)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive)
     publisher.show()
     began = time.perf_counter()
     while len(history) < 2000 or len(browser.messages) < 4:
@@ -179,7 +180,7 @@ def test_five_hundred_layers_at_full_speed_stay_well_under_a_megabyte_a_second()
 
 def test_the_rate_is_adjustable():
     history, browser = history_of(1), Browser()
-    publisher = Publisher(history, browser.receive, min_interval_s=100)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive, min_interval_s=100)
     publisher.show()
     append(history, 10)
     assert len(browser.messages) == 1
@@ -201,7 +202,7 @@ def test_zero_nan_infinity_unused_and_frozen_arrive_as_what_they_are():
         ([nan] * 8, FROZEN),
     ]
     history, browser = history_of(6), Browser()
-    publisher = Publisher(history, browser.receive)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive)
     publisher.show()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -219,7 +220,7 @@ def test_zero_nan_infinity_unused_and_frozen_arrive_as_what_they_are():
 @pytest.mark.case("N06")
 def test_a_browser_that_lost_messages_gets_the_whole_picture_when_it_says_hello():
     history, browser = history_of(2), Browser()
-    publisher = Publisher(history, browser.receive)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive)
     publisher.show()
     append(history, 500)
     history.notify(final=True)
@@ -234,7 +235,7 @@ def test_a_browser_that_lost_messages_gets_the_whole_picture_when_it_says_hello(
 
 def test_a_view_inside_a_box_says_hello_itself():
     history, browser = history_of(2), Browser()
-    publisher = Publisher(history, browser.receive)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive)
     append(history, 5)
     publisher.hello(0, view=False)  # the page knows the widget, but nobody sees it
     assert browser.messages == []
@@ -244,7 +245,7 @@ def test_a_view_inside_a_box_says_hello_itself():
 
 def test_epoch_starts_travel_once():
     history, browser = history_of(1), Browser()
-    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive, min_interval_s=0)
     publisher.show()
     for epoch in range(4):
         append(history, 3, epoch)
@@ -258,7 +259,7 @@ def test_our_own_failure_is_said_once_and_training_goes_on():
     def broken(content, buffers):
         raise OSError("the comm is closed")
 
-    publisher = Publisher(history, broken, min_interval_s=0)
+    publisher = Publisher(history, ColumnFeed(history), broken, min_interval_s=0)
     with pytest.warns(RecordingWarning, match="the comm is closed"):
         publisher.show()
     append(history, 3)  # a second warning would be an error here
@@ -273,7 +274,7 @@ def test_our_own_failure_is_said_once_and_training_goes_on():
 
 def test_after_close_nothing_is_sent():
     history, browser = history_of(1), Browser()
-    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive, min_interval_s=0)
     publisher.show()
     publisher.close()
     publisher.close()
@@ -293,7 +294,7 @@ def test_sending_takes_a_hundredth_of_the_time_and_one_message_that_was_held_up_
         while time.perf_counter() < end:
             pass
 
-    publisher = Publisher(history, slowly, min_interval_s=0)
+    publisher = Publisher(history, ColumnFeed(history), slowly, min_interval_s=0)
     publisher.show()
     while len(sent) < 5:
         append(history)
@@ -308,7 +309,7 @@ def test_sending_takes_a_hundredth_of_the_time_and_one_message_that_was_held_up_
 def test_two_hundred_layers_for_thousands_of_iterations_stay_within_bounds():
     n_parameters, n_iterations = 400, 3 * CHUNK
     history, browser = history_of(n_parameters), Browser()
-    publisher = Publisher(history, browser.receive, min_interval_s=0)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive, min_interval_s=0)
     publisher.show()
     table = np.ones((n_parameters, len(STATISTICS)))
     states = np.full(n_parameters, OK, np.uint8)
@@ -336,7 +337,7 @@ def test_two_hundred_layers_for_thousands_of_iterations_stay_within_bounds():
 
 def test_a_history_that_was_cut_is_sent_anew():
     history, browser = history_of(2), Browser()
-    publisher = Publisher(history, browser.receive, min_interval_s=0.0)
+    publisher = Publisher(history, ColumnFeed(history), browser.receive, min_interval_s=0.0)
     publisher.show()
     append(history, 5)
     history.begin_attempt(3, 0)

@@ -33,8 +33,6 @@ interface Answer extends Choice, Extent {
 /** A run that goes on makes an answer old: it is asked for anew so often. */
 const RENEW_MS = 1000;
 
-let questions = 0;
-
 export class Source {
   choice: Choice = LIVE;
   error = "";
@@ -42,7 +40,6 @@ export class Source {
   /** The question that is under way, and when the last one was put. */
   #asked: (Choice & Extent & { id: string }) | null = null;
   #askedAt = -Infinity;
-  readonly #name = `${Date.now()}-${Math.random()}`;
 
   constructor(private readonly store: Store) {}
 
@@ -89,8 +86,7 @@ export class Source {
     }
     // What cannot be finer than it is: asked for once.
     if (answer && isSame(answer, this.choice) && answer.start === extent.start && answer.span === extent.span && answer.end >= end) return;
-    questions += 1;
-    this.#asked = { ...this.choice, ...extent, id: `${this.#name}-${questions}` };
+    this.#asked = { ...this.choice, ...extent, id: String(Math.random()) };
     this.#askedAt = now;
     this.store.ask({ ...this.#asked, stop: extent.start + extent.span });
   }

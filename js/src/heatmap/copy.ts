@@ -2,6 +2,7 @@
 import { button, group } from "../kit/buttons";
 import { csv } from "./csv";
 import { element, setLine } from "../kit/element";
+import { messageOf } from "../kit/errors";
 import type { Scene } from "./scene";
 import { snap } from "../kit/snap";
 
@@ -38,7 +39,7 @@ export class Copy {
         setLine(this.said, `This page may not write to the clipboard, so ${name} was saved as a file.`);
       }
     } catch (error) {
-      setLine(this.said, `Not copied: ${error instanceof Error ? error.message : String(error)}`);
+      setLine(this.said, `Not copied: ${messageOf(error)}`);
     }
   }
 }

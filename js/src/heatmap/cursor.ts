@@ -1,9 +1,9 @@
 // What shows where the crosshair is: a line through all lanes, a box around the row and one around the cell, and the
 // tooltip. These are elements above the canvases: looking never repaints data.
-import type { Description } from "./describe";
+import type { Description } from "../kit/tooltip";
 import { element } from "../kit/element";
 import { PITCH } from "../rows/rows";
-import { Tooltip } from "./tooltip";
+import { Tooltip } from "../kit/tooltip";
 
 /** The places it works in, all inside the widget's root. */
 export interface Places {

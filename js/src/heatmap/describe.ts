@@ -1,19 +1,10 @@
 // A cell in words, for the tooltip and the screen reader.
 import * as format from "../kit/format";
+import type { Description } from "../kit/tooltip";
 import type { Cell } from "../data/lanes";
 import { words } from "../data/looks";
 import type { Parameter, Quantity } from "../data/store";
 import { Flag } from "../data/wire";
-
-export interface Description {
-  title: string;
-  /** Shape and dtype; empty for the loss. */
-  kind: string;
-  /** Iterations and epochs. */
-  when: string;
-  value: string;
-  flags: string[];
-}
 
 export interface When {
   start: number;

@@ -52,7 +52,7 @@ export class Head {
   readonly #progress = element(
     "div",
     "gv-progress",
-    { role: "progressbar", "aria-label": "share of the run that is done", "aria-valuemin": "0", "aria-valuemax": "100" },
+    { role: "progressbar", "aria-label": "how far the run is", "aria-valuemin": "0", "aria-valuemax": "100" },
     this.#bar,
   );
   readonly #message = element("div", "gv-message", { role: "status" });

@@ -66,7 +66,7 @@ export function paint(parts: Parts, { theme, marks, dpr, width, byHand }: Brushe
   axis.element.style.visibility = end ? "" : "hidden";
   axis.update(store.epochs, store.firstEpoch, extent, width / dpr, (text) => labels.measure(text, "axis"));
   range.update();
-  toolbar.updateZoom(lens);
+  toolbar.zoom.update(lens);
   toolbar.updateSelection(store.selection);
   toolbar.updateChoice(source, store.stages);
   brush.update();

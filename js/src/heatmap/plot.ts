@@ -43,7 +43,7 @@ export class Plot {
     onScroll: () => void,
     signal: AbortSignal,
   ) {
-    const help = "arrow keys move over the cells, with Shift they select, Enter holds a cell, Space folds and opens modules, plus and minus zoom, Escape leaves";
+    const help = "arrow keys move, with Shift they select, Enter holds a cell, Space folds and opens modules, plus and minus zoom, Escape leaves";
     const attributes = { tabindex: "0", role: "application", "aria-roledescription": "heatmap", "aria-label": `${title}: ${help}` };
     this.region = element("div", "gv-region", attributes, labels.element, this.cells);
     this.scroll = element("div", "gv-scroll", {}, this.region);

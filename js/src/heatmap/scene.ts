@@ -2,7 +2,8 @@
 import { around, has, iterationAt, nextCell, pixelOf } from "./cells";
 import { coveredBy } from "./chips";
 import type { Chip } from "./chips";
-import type { Description, When } from "./describe";
+import type { Description } from "../kit/tooltip";
+import type { When } from "./describe";
 import { describeFold, describeLoss, describeParameter } from "./describe";
 import type { Scale } from "../data/colour";
 import * as format from "../kit/format";

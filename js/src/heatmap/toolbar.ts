@@ -1,29 +1,18 @@
 // The controls above the picture. What they do: view.ts.
-import { button, enable, group, press } from "../kit/buttons";
+import { button, group, press } from "../kit/buttons";
 import { element, setText } from "../kit/element";
-import { NARROWEST } from "../kit/extent";
 import * as format from "../kit/format";
-import type { Lens } from "../time/lens";
-import type { Modules } from "../rows/modules";
+import type { ZoomCommands } from "../time/zoombar";
+import { Zoombar } from "../time/zoombar";
 import type { Order } from "../rows/order";
+import type { RowCommands } from "../rows/rowbar";
+import { Rowbar } from "../rows/rowbar";
 import type { Choice, Source } from "../data/source";
 import type { Selection } from "../data/selection";
 import type { Offer, Offers } from "../data/store";
 import { listen } from "../kit/listen";
 
-/** A press of a button zooms so much. */
-const STEP = 2;
-
-export interface Commands {
-  /** Open modules one level deeper, or fold them one level more. */
-  deeper(by: 1 | -1): void;
-  /** Show the rows whose names hold these words. */
-  filter(text: string): void;
-  sort(order: Order): void;
-  /** See so many times as many iterations. */
-  zoom(factor: number): void;
-  showAll(): void;
-  showTail(): void;
+export interface Commands extends RowCommands<Order>, ZoomCommands {
   choose(choice: Partial<Choice>): void;
   /** Show what is selected as large as can be, or select nothing. */
   zoomToSelection(): void;
@@ -39,28 +28,16 @@ const ORDERS: Record<Order, string> = {
 export class Toolbar {
   readonly element: HTMLElement;
   readonly #choices: readonly ReturnType<typeof choices>[];
-  readonly #fold: HTMLButtonElement;
-  readonly #unfold: HTMLButtonElement;
-  readonly #in: HTMLButtonElement;
-  readonly #out: HTMLButtonElement;
-  readonly #whole: HTMLButtonElement;
-  readonly #tail: HTMLButtonElement;
+  readonly rows: Rowbar<Order>;
+  readonly zoom: Zoombar;
   readonly #selected = element("span", "gv-selected-words");
   /** Stands below the picture: nothing moves while it comes. */
   readonly selection: HTMLElement;
-  readonly #orders: readonly (readonly [Order, HTMLButtonElement])[];
 
   /** `more` stands at the end. */
   constructor(commands: Commands, offers: Offers, more: HTMLElement) {
-    this.#fold = button("fold", "fold modules", () => commands.deeper(-1));
-    this.#unfold = button("unfold", "open modules", () => commands.deeper(1));
-    this.#in = button("in", "zoom in (+, or Ctrl and wheel)", () => commands.zoom(1 / STEP));
-    this.#out = button("out", "zoom out (−)", () => commands.zoom(STEP));
-    this.#whole = button("whole", "show the whole run (0)", () => commands.showAll());
-    this.#tail = button("tail", "follow the newest iterations (t)", () => commands.showTail());
-    this.#orders = (Object.keys(ORDERS) as Order[]).map((order) => [order, button(order, `rows: ${ORDERS[order]}`, () => commands.sort(order))]);
-    const filter = element("input", "gv-filter", { type: "search", placeholder: "filter parameters", "aria-label": "filter parameters by words in their names", spellcheck: "false" });
-    listen(filter, "input", () => commands.filter(filter.value));
+    this.rows = new Rowbar(commands, ORDERS);
+    this.zoom = new Zoombar(commands);
     this.#choices = [choices("statistic", offers.statistics, commands), choices("stage", offers.stages, commands)];
     this.selection = group(
       "selection",
@@ -73,18 +50,10 @@ export class Toolbar {
       "gv-tools",
       { role: "toolbar", "aria-label": "heatmap" },
       ...this.#choices.map((choice) => choice.group),
-      filter,
-      group("order of rows", ...this.#orders.map(([, each]) => each)),
-      group("modules", this.#fold, this.#unfold),
-      group("iterations", this.#out, this.#in, this.#whole, this.#tail),
+      ...this.rows.parts,
+      this.zoom.element,
       more,
     );
-  }
-
-  updateRows({ isDeepest, isShallowest }: Modules, current: Order): void {
-    enable(this.#fold, !isShallowest);
-    enable(this.#unfold, !isDeepest);
-    for (const [order, each] of this.#orders) press(each, order === current);
   }
 
   /** `stages`: those of which there are rows. */
@@ -103,13 +72,6 @@ export class Toolbar {
     if (!selection) return;
     const { parameters, iterations } = selection;
     setText(this.#selected, `${format.many(parameters.length, "parameter")}, ${format.iterations(...iterations)}`);
-  }
-
-  updateZoom({ zoom, extent, isWhole }: Lens): void {
-    enable(this.#in, extent.span > NARROWEST);
-    enable(this.#out, !isWhole);
-    press(this.#whole, zoom.kind === "whole");
-    press(this.#tail, zoom.kind === "tail");
   }
 }
 

@@ -10,6 +10,7 @@ import type { Places } from "./cursor";
 import { onDrag } from "../kit/drag";
 import type { Drag } from "../kit/drag";
 import { element, UNSPOKEN } from "../kit/element";
+import { messageOf } from "../kit/errors";
 import { part } from "../kit/extent";
 import { Frames } from "../kit/frames";
 import { Head } from "./head";
@@ -108,7 +109,7 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
   const lanes = element("div", "gv-lanes", {}, loss.label, loss.lane, scroll, axis.element, range.element);
   const above = [...head.parts, toolbar.element];
   const below = [toolbar.selection, legend.element, copy.said, numbers.element, probe, announcer.element];
-  const root = element("div", "gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...above, lanes, ...below);
+  const root = element("div", "gv gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...above, lanes, ...below);
   const places: Places = { root, lanes, scroll, region, plot: cells, lossLane: loss.lane };
   const brush = new Brush(store, source, lens, plot, () => crosshair.togglePin(), signal);
   const crosshair = crosshairIn(places, { fold: foldRow, select: (from, to) => brush.cells(from, to), deselect: commands.deselect }, signal);
@@ -143,7 +144,7 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
       crosshair.update(scene);
     } catch (error) {
       // Not through the store: that would schedule the next failure.
-      head.showError(error instanceof Error ? error.message : String(error));
+      head.showError(messageOf(error));
     }
   }
 
@@ -166,7 +167,7 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
     plot.layOut(layOut(sortedIn(source.columnsFor(lens.extent).columns, lens.extent, modules.units, order, plot.lanes)));
     root.style.setProperty("--gv-label", `${labels.width(store.parameters, root.clientWidth, order !== "declaration")}px`);
     root.style.setProperty("--gv-scrollbar", `${scroll.offsetWidth - scroll.clientWidth}px`);
-    toolbar.updateRows(modules, order);
+    toolbar.rows.update(modules, order);
     dpr = devicePixelRatio || 1;
     width = Math.max(1, Math.floor(cells.clientWidth * dpr));
     loss.resize(width, dpr);

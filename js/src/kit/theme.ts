@@ -1,6 +1,6 @@
 // The colours of the page that we are in, as the canvas needs them.
 //
-// heatmap.css holds the tokens (--gv-*), built from JupyterLab's and VS Code's variables with fallbacks. Here
+// kit.css holds the tokens (--gv-*), built from JupyterLab's and VS Code's variables with fallbacks. Here
 // we only say whether the page is dark, and read what the tokens come to.
 import { listen } from "./listen";
 
@@ -14,9 +14,11 @@ export interface Theme {
   mark: string;
   bad: string;
   onBad: string;
+  /** What trains. */
+  train: string;
 }
 
-const NAMES = ["muted", "line", "track", "accent", "mark", "bad", "onBad"] as const;
+const NAMES = ["muted", "line", "track", "accent", "mark", "bad", "onBad", "train"] as const;
 
 export function isDark(): boolean {
   const { body, documentElement: html } = document;

@@ -1,5 +1,7 @@
 // The names beside the lanes. Long names keep their end, which is what tells them apart.
 import { element } from "../kit/element";
+import type { Font } from "../kit/measure";
+import { Ruler } from "../kit/measure";
 import { unitsOf } from "./folds";
 import type { Header, Row } from "./rows";
 import { fitEnd, layOut, PITCH } from "./rows";
@@ -11,17 +13,10 @@ const NOTE = 33;
 const TRIANGLE = 14;
 const NARROWEST = 84;
 
-const FONTS = {
-  name: "11.5px",
-  header: "600 11.5px",
-  axis: "11px",
-} as const;
-
 export class Labels {
   readonly element = element("div", "gv-labels");
-  readonly #context = document.createElement("canvas").getContext("2d")!;
-  readonly #sizes = new Map<string, number>();
-  #family = "";
+  readonly #ruler = new Ruler();
+  readonly measure = this.#ruler.measure;
   /** What the names of these parameters need, under headers and whole. */
   #needed: number[] = [];
   #measured: readonly Parameter[] = [];
@@ -35,28 +30,12 @@ export class Labels {
     });
   }
 
-  /** Width of a text in the font of labels, headers or the axis. */
-  measure = (text: string, font: keyof typeof FONTS = "name"): number => {
-    const key = `${font} ${text}`;
-    let size = this.#sizes.get(key);
-    if (size === undefined) {
-      this.#context.font = `${FONTS[font]} ${this.#family}`;
-      size = this.#context.measureText(text).width;
-      if (this.#sizes.size > 20000) this.#sizes.clear();
-      this.#sizes.set(key, size);
-    }
-    return size;
-  };
-
   /**
    * The width of the label column: what the names need, within a share of the widget. Of all of them, open: folding and
    * filtering move nothing sideways. `whole`: names stand without headers, which would tell alike ones apart.
    */
   width(parameters: readonly Parameter[], available: number, whole: boolean): number {
-    const family = getComputedStyle(this.element).fontFamily;
-    if (family !== this.#family) this.#sizes.clear();
-    if (family !== this.#family || parameters !== this.#measured) this.#needed = [];
-    this.#family = family;
+    if (this.#ruler.follow(this.element) || parameters !== this.#measured) this.#needed = [];
     this.#measured = parameters;
     const share = available < 560 ? 0.42 * available : Math.min(260, 0.3 * available);
     const needed = (this.#needed[Number(whole)] ??= this.#widest(parameters, whole));
@@ -95,7 +74,7 @@ export class Labels {
     return made;
   }
 
-  #fit(text: string, room: number, font: keyof typeof FONTS): string {
+  #fit(text: string, room: number, font: Font): string {
     return fitEnd(text, room, (t) => this.measure(t, font));
   }
 }

@@ -19,12 +19,12 @@ export class Modules {
   #before: ReadonlySet<string> | null = null;
 
   /** Other parameters: a large model is folded as far as it takes, unless the user has said what to fold. */
-  read(parameters: readonly Parameter[]): void {
+  read(parameters: readonly Parameter[], most = MANY_ROWS): void {
     this.#parameters = parameters;
     this.#names = parameters.map((parameter) => parameter.name);
     this.#deepest = depthOf(this.#names);
     if (this.#touched) return;
-    this.#depth = depthFor(parameters, MANY_ROWS);
+    this.#depth = depthFor(parameters, most);
     this.#folded = foldedAt(this.#names, this.#depth);
   }
 

@@ -1,6 +1,15 @@
 // The tooltip: beside the pointer, inside the widget's box (an output area clips what leaves it).
-import type { Description } from "./describe";
-import { element, setLine, UNSPOKEN } from "../kit/element";
+import { element, setLine, UNSPOKEN } from "./element";
+
+export interface Description {
+  title: string;
+  /** What it is: shape and dtype, for example. */
+  kind: string;
+  /** Iterations and epochs. */
+  when: string;
+  value: string;
+  flags: string[];
+}
 
 /** Css pixels between the pointer and the tooltip, and between the tooltip and the widget's edge. */
 const AWAY = 14;

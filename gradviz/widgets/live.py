@@ -1,0 +1,145 @@
+"""`Live`: what every live picture of a history has in common, from its first view to its end."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import anywidget
+import traitlets
+
+from gradviz.history.history import History
+from gradviz.history.schema import Parameter
+from gradviz.widgets.feed import ColumnFeed, Feed
+from gradviz.widgets.publish import Publisher
+
+
+def built(name: str) -> str:
+    """The text of a file that the build makes of js/."""
+    file = files("gradviz") / "static" / name
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"gradviz/static/{name} is not there: this checkout's widgets are not built. Run: make build"
+        )
+    return file.read_text(encoding="utf-8")
+
+
+class Live(anywidget.AnyWidget):
+    """A picture of a history that follows it. One of a kind for each history: see `live_of`.
+
+    Parameters
+    ----------
+    history : History
+    **traits
+        Those of the kind.
+    """
+
+    _parameters: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    _kept: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+    """The picture as it was when the run ended, for a page that finds no kernel: a message and its buffers."""
+
+    def __init__(self, history: History, **traits: Any) -> None:
+        self.history = history
+        super().__init__(**traits)
+        self._asked_for = False
+        self._over = False
+        self._views = 0
+        self.publisher = Publisher(history, self._feed(), self._send_message, self._keep)
+        self._described: list[Parameter] | None = None
+        self.on_msg(self._on_message)
+
+    def _feed(self) -> Feed:
+        """What is sent; a kind may have a feed of its own."""
+        return ColumnFeed(self.history)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} of {self.history}"
+
+    def _send_message(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+        if self.history.described is not self._described:  # a new list when there are others, and only then
+            self._described = self.history.described
+            self._parameters = [_sent(parameter) for parameter in self._described]
+        self.send(content, buffers)
+
+    def _keep(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+        self._kept = {"message": content, "buffers": buffers}
+
+    def _on_message(self, _: Any, content: Any, buffers: Any) -> None:
+        kind = content.get("kind") if isinstance(content, dict) else None
+        if kind == "hello":
+            self._views += bool(content.get("view"))
+            self.publisher.hello(int(content.get("have", 0)), view=bool(content.get("view")))
+        elif kind == "bye":
+            self._views = max(self._views - 1, 0)
+            self._rest()
+        elif kind is not None:
+            self._hear(kind, content)
+
+    def _hear(self, kind: str, content: dict[str, Any]) -> None:
+        """A page says something that is the kind's own."""
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        self.publisher.show()
+        return bundle
+
+    def run_begins(self) -> None:
+        """A run shows this widget."""
+        self._over = False
+
+    def run_is_over(self) -> None:
+        """The run shows it no longer: nothing is sent until a page says that it has a view, or the user wants one."""
+        self._over = True
+        self._rest()
+
+    def ask_for(self) -> None:
+        """The user wants this widget, which therefore lives on."""
+        self._asked_for = True
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether it was shown by a run that is over, and nobody looks at it, as far as we have heard."""
+        return self._over and not self._asked_for and not self._views
+
+    def _rest(self) -> None:
+        if self.unwanted:
+            self.publisher.close()
+
+    def close(self) -> None:
+        """Send nothing any more and leave the page; closing twice is fine."""
+        self.publisher.close()
+        for key in [key for key, widget in _open.items() if widget is self]:
+            del _open[key]
+        if self.comm is not None:
+            # nbclient keeps the last state of closed widgets too, and saves it in the notebook. A message of a method
+            # that no browser knows takes back what weighs; an update would make a browser load the empty module.
+            emptied = {"_esm": "", "_css": "", "_parameters": [], "_kept": {}}
+            self.comm.send({"method": "forget", "state": emptied, "buffer_paths": []})
+        self.layout.close()
+        super().close()
+
+
+def _sent(parameter: Parameter) -> dict[str, Any]:
+    shape = parameter["shape"]
+    return dict(parameter, shape=None if shape is None else list(shape))
+
+
+L = TypeVar("L", bound=Live)
+
+_open: dict[tuple[type[Live], int], Live] = {}
+"""Widgets that are not closed, by their kind and the identity of their history (which they keep alive)."""
+
+
+def live_of(kind: type[L], history: History) -> L:
+    """The widget of this kind that a history has, made where it has none."""
+    widget = _open.get((kind, id(history)))
+    if not isinstance(widget, kind):
+        widget = _open[kind, id(history)] = kind(history)
+    return widget
+
+
+def close_unwanted(but: History) -> None:
+    """Close what was shown by runs that are over and is looked at no longer, unless it is of this history."""
+    for widget in list(_open.values()):
+        if widget.unwanted and widget.history is not but:
+            widget.close()

@@ -1,0 +1,156 @@
+"""What every live picture has in common: one of a kind for each history, its hello, and its end."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import gradviz as gv
+from gradviz.history.history import History
+from gradviz.history.schema import OK, Parameter
+from gradviz.widgets import live
+from gradviz.widgets.frozen_mask import FrozenMask, frozen_mask
+from gradviz.widgets.heatmap import Heatmap, for_run, heatmap
+
+
+def history_of(*names: str) -> History:
+    history = History()
+    history.declare([Parameter(name=name, shape=(2, 3), dtype="bfloat16") for name in names])
+    append(history)
+    return history
+
+
+def append(history: History) -> None:
+    n = len(history.described)
+    history.append(len(history), 0, np.ones((n, 8)), np.full(n, OK, np.uint8), {"loss": 1.0})
+
+
+@pytest.fixture(autouse=True)
+def _closes_what_it_opened():
+    yield
+    for widget in list(live._open.values()):
+        widget.close()
+
+
+def test_parameters_that_come_later_are_described_too():
+    history = history_of("a")
+    widget = heatmap(history)
+    widget._repr_mimebundle_()
+    history.declare([*history.described, Parameter(name="b", shape=(), dtype="float32")])
+    append(history)
+    history.notify(final=True)
+    assert [parameter["name"] for parameter in widget._parameters] == ["a", "b"]
+
+
+@pytest.mark.case("N07")
+def test_asking_again_gives_the_same_widget_and_two_histories_two():
+    history = history_of("w")
+    before = len(live._open)
+    assert heatmap(history) is heatmap(history) is heatmap(history)
+    assert len(live._open) == before + 1
+    assert heatmap(history) is not heatmap(history_of("w"))
+
+
+@pytest.mark.case("W07")
+@pytest.mark.parametrize("make", [heatmap, frozen_mask])
+def test_a_hundred_widgets_that_were_closed_are_freed(make):
+    from ipywidgets.widgets.widget import _instances
+    from torch import nn
+
+    loops = [gv.trainer(nn.Linear(1, 1), "huber", "sgd") for _ in range(100)]
+    before = len(_instances)
+    freed = []
+    for loop in loops:
+        widget = make(loop)
+        widget._repr_mimebundle_()
+        widget.close()
+        widget.close()
+        loop.history.notify(final=True)
+        assert widget.publisher.sent.messages == 1
+        freed.append(weakref.ref(widget))
+    del widget
+    gc.collect()
+    assert [ref() for ref in freed] == [None] * 100
+    assert len(_instances) == before
+
+
+def test_a_closed_widget_is_replaced_and_freed():
+    history = history_of("w")
+    first = heatmap(history)
+    first.close()
+    first.close()
+    append(history)
+    second = heatmap(history)
+    assert second is not first
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_browser_s_hello_is_answered():
+    widget = heatmap(history_of("w"))
+    widget._repr_mimebundle_()
+    widget._on_message(widget, {"kind": "hello", "have": 0}, [])
+    assert widget.publisher.sent.messages == 2
+    widget._on_message(widget, {"kind": "hello", "have": 2}, [])
+    widget._on_message(widget, {"kind": "something else"}, [])
+    assert widget.publisher.sent.messages == 2
+
+
+def test_the_widget_of_a_run_goes_when_the_next_one_begins_unless_somebody_looks_at_it():
+    first, second, third = history_of("a"), history_of("b"), history_of("c")
+    widget = for_run(first)
+    widget._repr_mimebundle_()
+    widget._on_message(widget, {"kind": "hello", "have": 0, "view": True}, [])
+    assert for_run(second) is not widget
+    assert widget.comm is not None  # its run goes on, around the other
+    widget.run_is_over()
+    widget._on_message(widget, {"kind": "bye"}, [])
+    widget._on_message(widget, {"kind": "bye"}, [])
+    sent = widget.publisher.sent.messages
+    first.notify(final=True)
+    assert widget.publisher.sent.messages == sent  # nobody looks
+
+    widget._on_message(widget, {"kind": "hello", "have": 0, "view": True}, [])  # a page that was away
+    assert widget.publisher.sent.messages == sent + 1
+    for_run(third)
+    assert widget.comm is not None
+    widget._on_message(widget, {"kind": "bye"}, [])
+    assert for_run(third).comm is not None
+    assert widget.comm is None
+
+
+def test_a_widget_that_the_user_asked_for_lives_on():
+    first = history_of("a")
+    widget = heatmap(first)
+    widget._repr_mimebundle_()
+    assert for_run(first) is widget
+    widget.run_is_over()
+    for_run(history_of("b"))
+    sent = widget.publisher.sent.messages
+    first.notify(final=True)
+    assert widget.comm is not None
+    assert widget.publisher.sent.messages == sent + 1
+
+
+def test_each_kind_has_a_widget_of_its_own_for_a_history():
+    history = history_of("w")
+    mask, heat = frozen_mask(history), heatmap(history)
+    assert isinstance(mask, FrozenMask)
+    assert isinstance(heat, Heatmap)
+    assert frozen_mask(history) is mask
+    heat.close()
+    assert frozen_mask(history) is mask
+    assert repr(mask) == f"FrozenMask of {history}"
+
+
+@pytest.mark.parametrize("kind", [Heatmap, FrozenMask])
+def test_a_bundle_is_small_and_imports_nothing_from_the_network(kind):
+    assert len(str(kind._esm).encode()) <= 60_000
+    for text in (str(kind._esm), str(kind._css)):
+        assert "http://" not in text.replace("http://www.w3.org/", "")
+        assert "https://" not in text
