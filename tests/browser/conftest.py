@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from . import chromium
 from . import lab as jupyterlab
+from .deadline import PATIENCE_S
 from .host import Host, OpenHost
 from .lab import Lab, Theme
 from .notebook import Notebook
@@ -52,6 +53,7 @@ def browser() -> Iterator[Browser]:
         pytest.fail(f"There is no Chromium: {chromium.APT}, or leave these tests out: pytest -m 'not browser'.")
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        expect.set_options(timeout=PATIENCE_S * 1000)
         yield running
         running.close()
 
@@ -65,6 +67,7 @@ def host(browser: Browser) -> Iterator[OpenHost]:
         *, theme: Theme = "light", width: int | None = None, scale: float = 1, widget: str = "heatmap"
     ) -> Host:
         contexts.append(browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=scale))
+        contexts[-1].set_default_timeout(PATIENCE_S * 1000)
         return Host(contexts[-1].new_page(), theme, width, widget)
 
     yield open_host
@@ -106,6 +109,7 @@ def _notebooks(lab: Lab, browser: Browser, owner: pytest.Item | pytest.Module) -
             file.write_text(json.dumps(_notebook_of(content, kernel)))
         lab.set_theme(theme)
         context = browser.new_context(viewport={"width": width, "height": 1000}, device_scale_factor=scale)
+        context.set_default_timeout(PATIENCE_S * 1000)
         page = Notebook(lab, context.new_page(), file)
         opened.append(page)
         page.open()

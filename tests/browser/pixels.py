@@ -111,11 +111,10 @@ def grab(widget: Locator) -> Picture:
     )
 
 
-def wait_painted(widget: Locator, iterations: int, timeout_s: float) -> None:
+def wait_painted(widget: Locator, iterations: int) -> None:
     """Bring the heatmap into view (out of sight it does not paint) and wait for so many iterations."""
-    widget.scroll_into_view_if_needed(timeout=timeout_s * 1000)
+    widget.scroll_into_view_if_needed()
     widget.page.wait_for_function(
         "([root, n]) => Number(root?.querySelector('canvas.gv-heat')?.dataset.iterations ?? 0) >= n",
-        arg=[widget.element_handle(timeout=timeout_s * 1000), iterations],
-        timeout=timeout_s * 1000,
+        arg=[widget.element_handle(), iterations],
     )

@@ -80,7 +80,7 @@ def heatmap(page: Host, run: Run) -> None:
     values, flags = run
     page.start(NAMES)
     page.send(values, flags, iterations=LENGTH, status="completed")
-    pixels.wait_painted(page.widget, LENGTH, 10)
+    pixels.wait_painted(page.widget, LENGTH)
 
 
 WIDGETS: dict[str, Callable[[Host, Run], None]] = {"heatmap": heatmap}

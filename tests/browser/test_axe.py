@@ -25,7 +25,7 @@ def test_nobody_is_kept_out(host: OpenHost, theme: Theme) -> None:
     flags = np.zeros(norms.shape, np.uint8)
     norms[20:, 1], flags[20:, 1] = np.nan, 1
     page.send(norms, flags, iterations=40, message="The loss is NaN.", status="failed")
-    pixels.wait_painted(page.widget, 40, 10)
+    pixels.wait_painted(page.widget, 40)
     page.widget.get_by_text("Numbers as a table").click()
     page.point_at("encoder.0.weight", 5)
     page.page.add_script_tag(path=AXE)

@@ -28,7 +28,7 @@ def show(page: Host) -> None:
     page.start(NAMES)
     norms = np.full((100, 5), 0.1, np.float32)
     page.send(norms, np.zeros_like(norms, dtype=np.uint8), iterations=100)
-    pixels.wait_painted(page.widget, 100, 10)
+    pixels.wait_painted(page.widget, 100)
 
 
 def heat_box(widget) -> FloatRect:
@@ -122,7 +122,7 @@ def test_what_is_selected_in_jupyterlab_is_a_frame_in_the_kernel(notebook: OpenN
     lab.run(0)
     lab.wait_done(0)
     widget = lab.widget(0)
-    pixels.wait_painted(widget, 64, 30)
+    pixels.wait_painted(widget, 64)
     drag(lab.page, widget, ("0.weight", 0.254), ("0.bias", 0.495))
     lab.screenshot("brush", widget)
     lab.run(1)

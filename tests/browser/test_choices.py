@@ -33,7 +33,7 @@ def show(page: Host) -> None:
     page.start(["a.weight", "b.weight"])
     norms = np.full((10, 3), 0.1, np.float32)
     page.send(norms, np.zeros_like(norms, dtype=np.uint8), iterations=10)
-    pixels.wait_painted(page.widget, 10, 10)
+    pixels.wait_painted(page.widget, 10)
 
 
 def test_a_question_is_put_and_the_view_says_that_it_waits(host: OpenHost) -> None:
@@ -60,7 +60,7 @@ def test_statistics_and_stages_have_the_history_s_numbers_in_jupyterlab(notebook
     lab.run(0)
     lab.wait_done(0)
     widget = lab.widget(0)
-    pixels.wait_painted(widget, 64, 30)
+    pixels.wait_painted(widget, 64)
 
     def choose(word: str, label: str) -> pixels.Picture:
         widget.get_by_role("button", name=word, exact=True).click()
@@ -103,7 +103,7 @@ def test_a_blocked_kernel_answers_afterwards_and_all_else_goes_on(notebook: Open
     lab.run(0)
     lab.wait_done(0)
     widget = lab.widget(0)
-    pixels.wait_painted(widget, 64, 30)
+    pixels.wait_painted(widget, 64)
     lab.run(1)
     lab.wait_busy(1)
     widget.scroll_into_view_if_needed()

@@ -22,7 +22,7 @@ def show(page: Host) -> pd.DataFrame:
     page.start(NAMES)
     norms = np.exp(np.random.default_rng(5).normal(-3, 3, (30, 3))).astype(np.float32)
     page.send(norms, np.zeros_like(norms, dtype=np.uint8), iterations=30)
-    pixels.wait_painted(page.widget, 30, 10)
+    pixels.wait_painted(page.widget, 30)
     return pd.DataFrame(norms[:, :2], columns=NAMES)
 
 
@@ -74,7 +74,7 @@ def test_a_range_of_ratios_stays_around_1(host: OpenHost) -> None:
     page.start(NAMES, ratio_of("b", "a"))
     ratios = np.full((16, 3), 2.0, np.float32)
     page.send(ratios, np.zeros_like(ratios, dtype=np.uint8), iterations=16, status="completed", metric_names=[])
-    pixels.wait_painted(page.widget, 16, 10)
+    pixels.wait_painted(page.widget, 16)
     page.widget.get_by_label("highest colour").fill("16")
     page.widget.get_by_label("highest colour").press("Enter")
     wait_range(page, -4, 4)

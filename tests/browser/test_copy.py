@@ -28,7 +28,7 @@ def show(page: Host) -> pd.DataFrame:
     norms[5:, 5] = 0
     flags[5:, 2:6] = NAN, POSINF, UNUSED, ZERO
     page.send(norms, flags, iterations=LENGTH)
-    pixels.wait_painted(page.widget, LENGTH, 10)
+    pixels.wait_painted(page.widget, LENGTH)
     frame = pd.DataFrame(norms[:, :-1], columns=NAMES, index=pd.RangeIndex(LENGTH, name="iteration"))
     frame.loc[5:, "c.posinf"] = np.inf
     return frame

@@ -23,7 +23,7 @@ def show(page: Host, names: list[str] = NAMES, iterations: int = 40) -> pd.DataF
     flags = np.zeros_like(norms, dtype=np.uint8)
     norms[20, 1], flags[20, 1] = np.nan, 1
     page.send(norms, flags, iterations=iterations)
-    pixels.wait_painted(page.widget, iterations, 10)
+    pixels.wait_painted(page.widget, iterations)
     return pd.DataFrame(norms[:, :-1], columns=names)
 
 

@@ -37,7 +37,7 @@ def show_all_looks(page: Host) -> None:
         flags[HALF:, row] = flag
         norms[HALF:, row] = {"value": 0.05, "zero": 0.0}.get(look, np.nan)
     page.send(norms, flags, iterations=WHOLE)
-    pixels.wait_painted(page.widget, WHOLE, 10)
+    pixels.wait_painted(page.widget, WHOLE)
 
 
 @pytest.mark.case("W05")
@@ -65,11 +65,11 @@ def test_a_run_without_a_loss_has_no_lane_for_it_until_there_is_one(host: OpenHo
     lane, label = page.widget.locator(".gv-loss-lane"), page.widget.locator(".gv-loss-label")
     expect(lane).to_be_visible()  # nearly every run has one: nothing moves when it comes
     page.send([[0.05, np.nan]] * 20, [[0, 128]] * 20, iterations=40)
-    pixels.wait_painted(page.widget, 20, 10)
+    pixels.wait_painted(page.widget, 20)
     expect(lane).to_be_hidden()
     expect(label).to_be_hidden()
     page.send([[0.05, 0.5]] * 20, [[0, 0]] * 20, iterations=40)
-    pixels.wait_painted(page.widget, 40, 10)
+    pixels.wait_painted(page.widget, 40)
     expect(lane).to_be_visible()
     assert label.inner_text().split() == ["loss", "0.500"]
     page.traffic.assert_clean()
@@ -88,7 +88,7 @@ def test_a_single_bad_iteration_in_100_000_stays_visible(host: OpenHost, theme: 
             norms[bad - first, 1:4] = np.nan
             flags[bad - first, 1:4] = [FLAGS[name] for name in names[1:]]
         page.send(norms, flags, iterations=100_000)
-    pixels.wait_painted(page.widget, 100_000, 20)
+    pixels.wait_painted(page.widget, 100_000)
     around = {name: looks.row(page.widget, name, bad / 1e5 - 0.01, bad / 1e5 + 0.01) for name in names}
     for one, other in itertools.combinations(names, 2):
         assert looks.difference(around[one], around[other]) > DIFFERENT, (one, other)
@@ -105,7 +105,7 @@ def test_values_have_their_colours_at_any_width_and_scale(host: OpenHost) -> Non
         page = host(width=width, scale=scale)
         page.start(names)
         page.send(norms, np.zeros_like(norms))
-        pixels.wait_painted(page.widget, 700, 10)
+        pixels.wait_painted(page.widget, 700)
         picture = pixels.grab(page.widget)
         assert picture.span == 1024, "The axis of a run of unknown length ends at a power of two."
         colours.assert_domain(picture, frame)
@@ -144,7 +144,7 @@ def test_a_ratio_is_drawn_around_1_and_called_what_it_is(host: OpenHost, theme: 
     flags = np.zeros_like(ratios, dtype=np.uint8)
     flags[:, 3] = FLAGS["frozen"]
     page.send(ratios, flags, iterations=16, status="completed", metric_names=[])
-    pixels.wait_painted(page.widget, 16, 10)
+    pixels.wait_painted(page.widget, 16)
     picture = pixels.grab(page.widget)
     assert (picture.lo, picture.hi) == (-3, 3)
     for name, place in {"larger": 255, "smaller": 0, "same": 128}.items():
@@ -212,10 +212,10 @@ def test_what_is_not_finite_leaves_the_colours_of_the_earlier_iterations_alone(h
     flags[60, 1] = 2
     norms[60, 1] = np.nan
     page.send(norms[:50], flags[:50], iterations=80)
-    pixels.wait_painted(page.widget, 50, 10)
+    pixels.wait_painted(page.widget, 50)
     before = pixels.grab(page.widget)
     page.send(norms[50:], flags[50:], iterations=80)
-    pixels.wait_painted(page.widget, 80, 10)
+    pixels.wait_painted(page.widget, 80)
     after = pixels.grab(page.widget)
     assert (after.lo, after.hi) == (before.lo, before.hi)
     frame = pd.DataFrame(norms[:, :2], columns=names)

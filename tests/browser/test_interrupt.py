@@ -144,7 +144,7 @@ def _training(notebook: OpenNotebook, cells: list[str], kernel: str = NEWEST) ->
     page.run(0)
     page.wait_done(0)
     page.run(TRAIN)
-    pixels.wait_painted(page.widget(TRAIN), 20, 60)
+    pixels.wait_painted(page.widget(TRAIN), 20)
     assert page.prompt(TRAIN) == "[*]"
     return page
 
@@ -159,8 +159,8 @@ def _in_a_long_step(notebook: OpenNotebook, *, long_s: float, sign: str) -> Note
 
 def _assert_shows_the_history(page: Notebook, cell: int, iterations: int, status: str) -> None:
     widget = page.widget(cell)
-    pixels.wait_painted(widget, iterations, 30)
-    picture = until(lambda: _with_status(pixels.grab(widget), status), f"the heatmap says {status!r}", 10)
+    pixels.wait_painted(widget, iterations)
+    picture = until(lambda: _with_status(pixels.grab(widget), status), f"the heatmap says {status!r}")
     assert picture.iterations == iterations
     norms = page.frame("loop.history.norms")
     everywhere = [(parameter, iteration) for parameter in picture.rows for iteration in range(iterations)]

@@ -35,7 +35,7 @@ def test_the_kept_picture_is_shown_and_the_kernel_is_asked_for_all_of_it(host: O
     publisher.show()
     page = host()
     page.start(["a.weight", "b.weight"], kept=kept[-1])
-    pixels.wait_painted(page.widget, 30, 10)
+    pixels.wait_painted(page.widget, 30)
     frame = pd.DataFrame(norms.astype(np.float32), columns=["a.weight", "b.weight"])
     cells = [(name, i) for name in frame for i in range(30)]
     colours.assert_cells(pixels.grab(page.widget), frame, VIRIDIS, cells)

@@ -47,10 +47,10 @@ def run(shared_notebook: OpenNotebook) -> Run:
     began = time.monotonic()
     notebook.run_all()
     widget = notebook.widget(training)
-    pixels.wait_painted(widget, 1, BOUND_S)
+    pixels.wait_painted(widget, 1)
     live = []
     for moment in MOMENTS:
-        pixels.wait_painted(widget, int(moment * pixels.grab(widget).span), BOUND_S)
+        pixels.wait_painted(widget, int(moment * pixels.grab(widget).span))
         live.append(pixels.grab(widget))
         assert notebook.prompt(training) == "[*]", "The training cell had ended before the picture was read."
     notebook.wait_done(last, BOUND_S)
@@ -92,7 +92,7 @@ def test_every_picture_of_the_finished_notebook_shows_every_iteration(run: Run) 
 
     assert run.notebook.page.locator(".gv-heatmap").count() == 1
     widget = run.notebook.widget(run.last)
-    pixels.wait_painted(widget, len(run.norms), 10)
+    pixels.wait_painted(widget, len(run.norms))
     picture = pixels.grab(widget)
     assert picture.iterations == picture.span == len(run.norms)
     assert "completed" in picture.status.lower()
@@ -115,7 +115,7 @@ def test_all_text_can_be_read(run: Run, theme: Theme, width: int) -> None:
     contrast.assert_readable(figure)
     widget = run.notebook.widget(run.last)
     run.notebook.screenshot(f"quickstart-{theme}-{width}", widget)
-    pixels.wait_painted(widget, len(run.norms), 10)
+    pixels.wait_painted(widget, len(run.norms))
     contrast.assert_readable(widget)
     picture = pixels.grab(widget)
     draw = random.Random(_seed())

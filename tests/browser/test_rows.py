@@ -23,7 +23,7 @@ def show(page: Host) -> pd.DataFrame:
     norms = np.tile(np.float32([[1, 8, 2, 4, 0.5, 1]]), (20, 1))
     norms[10:, 2] = 200  # changes most
     page.send(norms, np.zeros_like(norms, dtype=np.uint8), iterations=20)
-    pixels.wait_painted(page.widget, 20, 10)
+    pixels.wait_painted(page.widget, 20)
     return pd.DataFrame(norms[:, :-1], columns=NAMES)
 
 
@@ -74,7 +74,7 @@ def test_new_iterations_do_not_move_sorted_rows(host: OpenHost) -> None:
     before = rows(page)
     more = np.float32([[1e5, 1, 1, 1, 1, 1]])
     page.send(more, np.zeros_like(more, dtype=np.uint8), iterations=21)
-    pixels.wait_painted(page.widget, 21, 10)
+    pixels.wait_painted(page.widget, 21)
     assert rows(page) == before
     page.widget.get_by_role("button", name="largest first").click()
     assert rows(page)[0] == NAMES[0]

@@ -123,7 +123,7 @@ def test_the_users_own_heatmap_lives_on_and_a_second_run_is_live_again(notebook:
     static.assert_shows(page.figure(AGAIN), norms)
     live = page.widget(SHOW)
     live.scroll_into_view_if_needed()  # out of sight, nothing is drawn
-    until(lambda: "Completed" in live.inner_text(), "the user's own heatmap has heard of the end", 30)
+    until(lambda: "Completed" in live.inner_text(), "the user's own heatmap has heard of the end")
     assert page.page.locator(".gv-heatmap").count() == 1
     assert page.evaluate("sum(type(w).__name__ == 'Heatmap' for w in W.values())", OPEN) == 1
     page.reload()

@@ -23,7 +23,7 @@ def show(page: Host, iterations: int = LENGTH, at_once: int = LENGTH) -> pd.Data
     for first in range(0, iterations, at_once):
         part = norms[first : first + at_once]
         page.send(part, np.zeros_like(part), iterations=iterations)
-    pixels.wait_painted(page.widget, iterations, 10)
+    pixels.wait_painted(page.widget, iterations)
     return pd.DataFrame(norms[:, :3], columns=NAMES)
 
 
@@ -108,7 +108,7 @@ def test_the_tail_follows_the_newest_iterations_as_they_came(host: OpenHost) -> 
     assert picture.start + picture.span == 6000
     more = np.full((50, 4), 0.5, np.float32)
     page.send(more, np.zeros_like(more), iterations=8000)
-    pixels.wait_painted(page.widget, 6050, 10)
+    pixels.wait_painted(page.widget, 6050)
     assert pixels.grab(page.widget).start == picture.start + 50
     tail_is_on = tail.get_attribute("aria-pressed")
     assert tail_is_on == "true"
