@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Literal
 
 import pytest
@@ -11,7 +10,7 @@ from gradviz.widgets.colours import VIRIDIS
 
 from . import colours, pixels, static
 from .conftest import OpenNotebook
-from .deadline import until
+from .deadline import PATIENCE_S, until
 from .lab import NEWEST, OLDER
 from .notebook import Notebook
 
@@ -89,12 +88,10 @@ def test_after_an_interrupt_the_kernel_lives_and_the_run_can_go_on(notebook: Ope
 
 @pytest.mark.case("N08")
 def test_a_second_interrupt_stops_at_once(notebook: OpenNotebook) -> None:
-    page = _in_a_long_step(notebook, long_s=60.0, sign="second")
-    began = time.monotonic()
+    page = _in_a_long_step(notebook, long_s=10 * PATIENCE_S, sign="second")
     page.interrupt("server")
     page.interrupt("server")
     page.wait_done(TRAIN)
-    assert time.monotonic() - began < 30, "The step went on to its end."
     assert page.evaluate("model[0].calls - model[0].finished") == 1
     assert "KeyboardInterrupt" in page.output_text(TRAIN)
     page.run(OTHER)
