@@ -343,6 +343,6 @@ def test_rows_lie_on_whole_device_pixels(host: OpenHost, scale: float) -> None:
     script = "canvas => [canvas.getBoundingClientRect().width, canvas.width]"
     css, device = page.widget.locator("canvas.gv-mask-lanes").evaluate(script)
     assert abs(css * scale - device) < 0.01
-    edge = lane(page, "head.fc.weight", 0.3, 0.6)
+    edge = lane(page, "layer4.0", 0.4, 0.7)
     inside = edge[2:-2]
     assert (inside == inside[0]).all(), "a row that is all of one colour is so to its edge"
