@@ -19,7 +19,7 @@ from build import ProjectBuilder
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-WIDGETS = ["frozen_mask", "heatmap"]
+WIDGETS = ["dtype_table", "frozen_mask", "heatmap"]
 BUNDLE = [f"gradviz/static/{widget}.{kind}" for widget in WIDGETS for kind in ("css", "js")]
 RECORD = "js/bundle.sha256"
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gradviz.errors import HistoryError, RecordingWarning, described, nearest, warn, whole
 from gradviz.history.cells import Picture
 from gradviz.history.changes import Change, changes
+from gradviz.history.dtypes import DtypePicture
 from gradviz.history.first_nonfinite import FirstNonfinite, first_nonfinite
 from gradviz.history.freezer import Freezer
 from gradviz.history.imported import Imported
@@ -623,6 +624,10 @@ class History(View):
     def changes(self, start: int = 0) -> tuple[list[Change], int]:
         """What the events from their row `start` on tell, in few words, and how many rows there are."""
         return self._reading(lambda: (changes(self._store, start), len(self._store.tables["events"])))
+
+    def dtype_picture(self) -> DtypePicture:
+        """One for each who asks: the loss scale, dtypes, and how the newest gradients are distributed."""
+        return DtypePicture(self._store, self._reading)
 
     def subscribe(self, listener: Listener) -> None:
         """Call a bound method after every append, for as long as its object lives."""

@@ -18,6 +18,9 @@ EVENTS = ("frozen", "unfrozen")
 AUTHORS = ("user", "handler", "widget")
 """Who did it: a click in a widget, a handler of the loop, or the user in any other way."""
 
+NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""The dtypes of which is told what they would make of a gradient."""
+
 
 class Parameter(TypedDict):
     """How a parameter is described: its name, shape and dtype (as text, ``"float32"``).

@@ -147,9 +147,9 @@ class Store:
         n = len(columns["iteration"].values)
         return columns.get("loss", Column(np.full(n, np.nan), np.ones(n, np.bool_)))
 
-    def read_table(self, name: str, *, all_attempts: bool = False) -> Columns:
-        """The rows of a table that hold."""
-        return self._holding(self.tables[name].read(), all_attempts)
+    def read_table(self, name: str, start: int = 0, stop: int | None = None, *, all_attempts: bool = False) -> Columns:
+        """Of the rows [start, stop) of a table those that hold."""
+        return self._holding(self.tables[name].read(start, stop), all_attempts)
 
     def _holding(self, columns: Columns, all_attempts: bool) -> Columns:
         if self.attempts.is_plain or all_attempts:

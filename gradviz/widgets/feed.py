@@ -40,11 +40,29 @@ class Feed(Protocol):
         """Whether what was sent no longer holds, or can be told better now that the run is over (`final`)."""
 
 
-class ColumnFeed:
-    """A run as columns of a picture: a row for each parameter's norm and its flags, the loss last."""
+class Drawn(Protocol):
+    """A picture of a run."""
 
-    def __init__(self, history: History) -> None:
+    def columns(self, start: int) -> Columns:
+        """The iterations from the row `start` on, one a column."""
+
+    def overview(self) -> tuple[Columns, int]:
+        """The whole run in a bounded number of columns, and how many iterations they show."""
+
+
+class ColumnFeed:
+    """A run as columns of a picture: a history's own has a row for each parameter's norm and its flags, the loss last.
+
+    Parameters
+    ----------
+    history : History
+    picture : Drawn, optional
+        Another one.
+    """
+
+    def __init__(self, history: History, picture: Drawn | None = None) -> None:
         self._history = history
+        self._picture = picture or history
         self._columns_sent = 0
         self._epochs_sent = 0
         self._coarse = False
@@ -62,7 +80,7 @@ class ColumnFeed:
 
     def kept(self) -> Message | None:
         """The whole picture in few columns."""
-        columns, n_seen = self._history.overview()
+        columns, n_seen = self._picture.overview()
         return self._told(_within(columns, KEPT_BYTES), self._history.epoch_starts) if n_seen else None
 
     def _told(self, columns: Columns, starts: Sequence[int]) -> Message:
@@ -77,12 +95,12 @@ class ColumnFeed:
         return {**told, "run": self._run(metrics)}, buffers
 
     def _whole(self) -> Columns:
-        columns, self._columns_sent = self._history.overview()
+        columns, self._columns_sent = self._picture.overview()
         self._coarse = False
         return _within(columns, WHOLE_BYTES)
 
     def _new(self) -> Columns:
-        fresh = self._history.columns(self._columns_sent)
+        fresh = self._picture.columns(self._columns_sent)
         self._columns_sent += len(fresh)
         columns = fresh.at_level(0)  # what belongs to the column before it needs none of its own
         merged = _within(columns, LIVE_BYTES)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, expect, sync_playwright
 
 from . import chromium
 from . import lab as jupyterlab
@@ -66,7 +66,8 @@ def host(browser: Browser) -> Iterator[OpenHost]:
     def open_host(
         *, theme: Theme = "light", width: int | None = None, scale: float = 1, widget: str = "heatmap"
     ) -> Host:
-        contexts.append(browser.new_context(viewport={"width": 1000, "height": 800}, device_scale_factor=scale))
+        viewport: ViewportSize = {"width": max(1000, (width or 0) + 24), "height": 800}
+        contexts.append(browser.new_context(viewport=viewport, device_scale_factor=scale))
         contexts[-1].set_default_timeout(PATIENCE_S * 1000)
         return Host(contexts[-1].new_page(), theme, width, widget)
 

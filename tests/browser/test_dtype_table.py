@@ -1,0 +1,356 @@
+"""The table of dtypes in a browser: it shows what torch says, sorts, finds, and can be read by everybody."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Locator, expect
+from torch import Tensor, nn
+
+import gradviz as gv
+from gradviz.history.history import History
+from gradviz.recorder.entries import Entries
+from gradviz.widgets.dtype_table import DtypeFeed
+
+from . import contrast
+from .host import Host, OpenHost
+from .notebook import Notebook
+from .test_axe import AXE, RUN
+
+pytestmark = pytest.mark.browser
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+class Net(nn.Module):
+    """An encoder of several layers, a head, and a parameter that the loss does not reach."""
+
+    def __init__(self, depth: int = 3, activation: type[nn.Module] = nn.ReLU, scale: float = 1.0) -> None:
+        super().__init__()
+        blocks = [nn.Sequential(nn.Linear(32, 32), activation()) for _ in range(depth)]
+        self.encoder = nn.Sequential(*blocks)
+        self.head = nn.Linear(32, 4)
+        self.register_parameter(EVIL, nn.Parameter(torch.zeros(3)))
+        with torch.no_grad():
+            for p in self.encoder.parameters():
+                p.mul_(scale)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.encoder(inputs))  # type: ignore[no-any-return]
+
+
+def data(n: int) -> list[tuple[Tensor, Tensor]]:
+    torch.manual_seed(1)
+    return [(torch.randn(16, 32), torch.randint(4, (16,))) for _ in range(n)]
+
+
+def healthy() -> History:
+    torch.manual_seed(0)
+    loop = gv.trainer(Net(), "cross_entropy", "adam", histograms_every=10)
+    loop.run(data(40), display=None)
+    return loop.history
+
+
+def mixed() -> History:
+    """float16 with master copies, a frozen block, and a loss scale that is too large at first."""
+    torch.manual_seed(0)
+    model = Net()
+    model.encoder[0].requires_grad_(False)
+    scale = gv.LossScale.dynamic(2**20, period=8)
+    loop = gv.trainer(
+        model,
+        "cross_entropy",
+        "adam",
+        policy=gv.Policy(params="float16", compute="float16", output="float32", except_="head"),
+        loss_scale=scale,
+        histograms_every=10,
+    )
+    loop.run(data(40), display=None)
+    return loop.history
+
+
+def vanishing() -> History:
+    torch.manual_seed(0)
+    loop = gv.trainer(Net(8, nn.Sigmoid, 0.2), "cross_entropy", "adam", histograms_every=10)
+    loop.run(data(40), display=None)
+    return loop.history
+
+
+def own_loop() -> History:
+    """A loop of one's own in bfloat16, without master copies, whose head becomes float32 on the way."""
+    torch.manual_seed(0)
+    model = Net().bfloat16()
+    optimizer = torch.optim.Adam(model.parameters())
+    with gv.watch(model, optimizer) as watch:
+        for i, (inputs, targets) in enumerate(data(6)):
+            if i == 3:
+                model.head.float()
+                for p in model.head.parameters():
+                    p.grad = None
+                    state = optimizer.state[p]
+                    state.update({name: value.float() for name, value in state.items() if name != "step"})
+            hidden = model.encoder(inputs.bfloat16())
+            loss = nn.functional.cross_entropy(model.head(hidden.to(model.head.weight.dtype)), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            watch.mark(loss=loss)
+    return watch.history
+
+
+class Shown:
+    """A table in the mini page, fed with a history as a kernel feeds it."""
+
+    def __init__(self, page: Host, history: History) -> None:
+        self.page, self.history = page, history
+        self._feed, self._seq = DtypeFeed(history), 0
+        parameters = [dict(each, shape=list(each["shape"] or ())) for each in history.described]
+        page.page.evaluate("about => host.start(about)", {"parameters": parameters})
+        self.send(fresh=True)
+
+    def send(self, *, fresh: bool = False) -> None:
+        told, buffers = self._feed.message(fresh=fresh)
+        self._seq += 1
+        content = {**told, "seq": self._seq, "fresh": fresh}
+        encoded = [base64.b64encode(buffer).decode() for buffer in buffers]
+        self.page.page.evaluate("([content, buffers]) => host.send(content, buffers)", [content, encoded])
+        self.settle()
+
+    def settle(self) -> None:
+        self.page.page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
+        )
+
+    @property
+    def widget(self) -> Locator:
+        return self.page.page.locator(".gv-dtypes").first
+
+    def rows(self) -> list[str]:
+        self.settle()
+        rows = self.widget.locator("tr[data-parameter]")
+        return rows.evaluate_all("all => all.map(row => row.dataset.parameter)")  # type: ignore[no-any-return]
+
+    def cell(self, parameter: str, column: str) -> str:
+        script = (
+            "(root, [name, column]) => [...root.querySelectorAll('tr[data-parameter]')]"
+            ".find(row => row.dataset.parameter === name).querySelector(`[data-column=${column}]`).innerText.trim()"
+        )
+        return str(self.widget.evaluate(script, [parameter, column]))
+
+    def notes(self, parameter: str) -> list[str]:
+        script = (
+            "(root, name) => [...[...root.querySelectorAll('tr[data-parameter]')]"
+            ".find(row => row.dataset.parameter === name).querySelectorAll('.gv-notes > li')].map(li => li.textContent)"
+        )
+        return self.widget.evaluate(script, parameter)  # type: ignore[no-any-return]
+
+    def sort(self, column: str) -> None:
+        self.widget.locator(f"th[data-column={column}] > button").click()
+
+
+@pytest.fixture
+def shown(host: OpenHost) -> Callable[..., Shown]:
+    def show(history: History, **options) -> Shown:
+        return Shown(host(widget="dtype_table", **options), history)
+
+    return show
+
+
+@pytest.mark.case("C30")
+def test_a_float16_policy_shows_masters_frozen_rows_and_the_loss_scale(shown) -> None:
+    history = mixed()
+    table = shown(history)
+    weight = "encoder.1.0.weight"
+    said = [table.cell(weight, column) for column in ("parameter", "master", "gradient", "state")]
+    assert said == ["float16", "float32", "float32", "float32"]
+    assert table.cell("head.weight", "parameter") == "float32"
+    assert table.cell("head.weight", "master") == "–"
+    assert table.cell("encoder.0.0.weight", "gradient") == "frozen"
+    assert table.cell(EVIL, "gradient") == "unused"
+    assert table.cell(weight, "shape") == "32 × 32"
+    assert table.cell(weight, "size") == "1,024"
+    assert table.notes(weight) == []
+    metrics = history.metrics
+    skipped = int(metrics["skipped"].sum())
+    assert skipped > 0
+    summary = table.widget.locator(".gv-summary")
+    expect(summary).to_contain_text("all dtypes go together · all on cpu")
+    expect(summary).to_contain_text(f"{skipped} steps skipped")
+    spoken = table.widget.locator(".gv-scale").get_attribute("aria-label") or ""
+    assert f"{skipped} steps skipped" in spoken
+    assert "between" in spoken
+    table.page.traffic.assert_clean()
+
+
+def test_shares_are_those_of_the_history_and_of_torch_s_casts(shown) -> None:
+    history = vanishing()
+    table = shown(history)
+    name = "encoder.0.0.weight"
+    newest = history.precision.query("parameter == @name").groupby("dtype", observed=True).last()
+    for word, dtype in [("float16", "float16"), ("float8 e4m3", "float8_e4m3fn"), ("bfloat16", "bfloat16")]:
+        table.widget.get_by_role("button", name=word, exact=True).click()
+        table.settle()
+        row = newest.loc[dtype]
+        for column in ("underflow", "subnormal", "overflow"):
+            share = 100 * row[column] / (row["entries"] - row["zero"])
+            said = table.cell(name, column)
+            if share in (0, 100):
+                assert said == f"{share:.0f} %"
+            elif said.startswith("<"):
+                assert share < 0.1
+            else:
+                assert abs(float(said.strip("> %")) - share) <= 0.55
+    table.widget.get_by_role("button", name="float8 e4m3", exact=True).click()
+    table.settle()
+    cell = table.widget.locator("tr[data-parameter='encoder.0.0.weight'] > [data-column=underflow]")
+    assert cell.get_attribute("data-look") == "bad"
+    assert "1,024 entries would be zero" in (cell.get_attribute("title") or "")
+
+
+def test_what_does_not_go_together_and_what_changed_is_flagged(shown) -> None:
+    table = shown(own_loop())
+    assert table.notes("encoder.0.0.weight") == ["no float32 copy: small updates are lost"]
+    assert table.cell("encoder.0.0.weight", "master") == "none"
+    notes = table.notes("head.weight")
+    assert "parameter was bfloat16 before iteration 3" in notes
+    assert "gradient was bfloat16 before iteration 3" in notes
+    assert table.cell("head.weight", "gradient") == "float32"
+    flagged = table.widget.get_by_role("button", name="flagged")
+    flagged.click()
+    expect(flagged).to_have_attribute("aria-pressed", "true")
+    assert EVIL not in table.rows()
+    assert "8 rows flagged" in table.widget.locator(".gv-summary").inner_text()
+
+
+def test_a_dtype_that_changes_while_it_is_looked_at_is_flagged_then(shown) -> None:
+    history = healthy()
+    table = shown(history)
+    assert table.notes("head.weight") == []
+    columns = {"iteration": [40], "parameter": ["head.weight"], "of": ["gradient"], "dtype": ["float16"]}
+    history.add_rows("dtypes", columns | {"device": ["cpu"]})
+    table.send()
+    assert table.cell("head.weight", "gradient") == "float16"
+    assert table.notes("head.weight") == [
+        "gradient is float16, the parameter float32",
+        "gradient was float32 before iteration 40",
+    ]
+
+
+def test_rows_are_found_and_stand_by_any_column(shown) -> None:
+    table = shown(healthy())
+    declared = table.rows()
+    search = table.widget.get_by_role("searchbox")
+    search.fill("HEAD weight")
+    assert table.rows() == ["head.weight"]
+    search.fill("nothing like it")
+    expect(table.widget.locator(".gv-nothing")).to_have_text("no parameter has such a name")
+    search.fill("")
+    head = table.widget.locator("th[data-column=size]")
+    table.sort("size")
+    assert head.get_attribute("aria-sort") == "descending"
+    assert table.rows()[0].endswith("weight")
+    assert table.rows()[-1] == EVIL
+    table.sort("size")
+    assert head.get_attribute("aria-sort") == "ascending"
+    assert table.rows()[0] == EVIL
+    table.sort("size")
+    assert table.rows() == declared
+    assert head.get_attribute("aria-sort") == "none"
+    table.sort("name")
+    assert table.rows() == sorted(declared)
+
+
+def test_new_numbers_do_not_move_sorted_rows(shown) -> None:
+    history = healthy()
+    table = shown(history)
+    table.sort("underflow")
+    before = table.rows()
+    for name, rows in Entries.of("backward", {before[-2]: torch.full((4,), 1e-12)}).rows(40).items():
+        history.add_rows(name, rows)
+    table.send()
+    assert table.cell(before[-2], "underflow") == "100 %"
+    assert table.rows() == before
+
+
+def test_a_name_is_text_whatever_it_says(shown) -> None:
+    table = shown(healthy())
+    alerts: list[str] = []
+    table.page.page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+    assert EVIL in table.rows()
+    assert table.widget.locator(".gv-parameter", has_text=EVIL).inner_text() == EVIL
+    assert table.widget.locator("img").count() == 0
+    assert not alerts
+
+
+def test_before_anything_is_recorded_it_says_so(shown) -> None:
+    table = shown(History())
+    expect(table.widget.locator(".gv-nothing")).to_contain_text("nothing is recorded yet")
+    expect(table.widget.locator(".gv-scale-box")).to_be_hidden()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [300, 480, 1280])
+@pytest.mark.parametrize("scene", [healthy, mixed, vanishing, own_loop])
+def test_it_can_be_read_in_any_width_and_theme(shown, theme, width, scene) -> None:
+    table = shown(scene(), theme=theme, width=width)
+    contrast.assert_readable(table.widget)
+    sizes = table.widget.evaluate(
+        "root => [...root.querySelectorAll('*')].filter(each => each.checkVisibility() && "
+        "[...each.childNodes].some(node => node.nodeType === 3 && node.data.trim()))"
+        ".map(each => parseFloat(getComputedStyle(each).fontSize))"
+    )
+    assert min(sizes) >= 11
+    box = table.widget.evaluate("root => [root.scrollWidth - root.clientWidth, root.clientWidth]")
+    assert box[0] <= 0
+    inner = table.widget.evaluate(
+        "root => { const box = root.querySelector('.gv-table-box'); return box.scrollWidth - box.clientWidth; }"
+    )
+    if width != 1280:
+        assert inner <= 0, "Every cell can be seen without scrolling sideways."
+    path = Path(Notebook.screenshot_path(f"dtypes-{scene.__name__}-{theme}-{width}"))
+    table.widget.screenshot(path=path)
+
+
+def test_keys_reach_everything_and_a_screen_reader_hears_a_table(shown) -> None:
+    table = shown(mixed(), width=480)
+    page = table.page.page
+    tree = table.widget.aria_snapshot()
+    assert 'table "dtypes of the parameters"' in tree
+    assert 'columnheader "dtype"' in tree
+    assert 'rowheader "encoder.1.0.weight"' in tree
+    assert "magnitudes from 2 to the" in tree
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.type") == "search"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(table.widget.get_by_role("button", name="flagged")).to_have_attribute("aria-pressed", "true")
+    expect(table.widget.locator(".gv-nothing")).to_have_text("no row is flagged")
+    page.keyboard.press("Enter")
+    sort = table.widget.locator("th[data-column=underflow] > button")
+    sort.focus()
+    page.keyboard.press("Enter")
+    assert table.widget.locator("th[data-column=underflow]").get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [480, 1280])
+def test_nobody_is_kept_out(shown, theme, width) -> None:
+    table = shown(own_loop(), theme=theme, width=width)
+    table.page.page.add_script_tag(path=AXE)
+    assert table.page.page.evaluate(RUN) == []
+
+
+def test_nothing_moves_while_numbers_change(shown) -> None:
+    history = healthy()
+    table = shown(history, width=1280)
+    script = "root => [...root.querySelectorAll('thead th')].map(each => each.getBoundingClientRect().x)"
+    before = table.widget.evaluate(script)
+    grown = {name: torch.full((4,), 1e-9 if i % 2 else 1e6) for i, name in enumerate(table.rows()[:4])}
+    for name, rows in Entries.of("backward", grown).rows(40).items():
+        history.add_rows(name, rows)
+    table.send()
+    assert table.widget.evaluate(script) == before
