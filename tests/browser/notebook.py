@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
 import pandas as pd
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, TimeoutError
 
 from . import kernel
 from .deadline import PATIENCE_S, until
@@ -31,6 +32,8 @@ _PROMPT = """([cell, pattern]) => {
   const text = cells[cell]?.querySelector('.jp-InputPrompt')?.textContent ?? '';
   return new RegExp(pattern).test(text);
 }"""
+_NUDGE = "() => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo(); }"
+_NUDGE_S = 60.0
 _TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -133,11 +136,11 @@ class Notebook:
 
     def wait_done(self, index: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the cell's prompt is a number."""
-        self._wait(_PROMPT, [index, r"\[\d+\]"], timeout_s)
+        self._wait_answered([index, r"\[\d+\]"], timeout_s)
 
     def wait_count(self, index: int, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the cell's prompt is this number."""
-        self._wait(_PROMPT, [index, rf"\[{count}\]"], timeout_s)
+        self._wait_answered([index, rf"\[{count}\]"], timeout_s)
 
     def is_trusted(self, index: int) -> bool:
         """Whether the outputs of a cell may do what they like."""
@@ -211,6 +214,17 @@ class Notebook:
 
     def _wait(self, script: str, argument: Any, timeout_s: float = PATIENCE_S) -> None:
         self.page.wait_for_function(script, arg=argument, timeout=timeout_s * 1000)
+
+    def _wait_answered(self, cell: list[Any], timeout_s: float) -> None:
+        """Wait for a prompt. On a machine that starves a kernel was seen to rest with a request unanswered, as if it
+        had missed its coming; whatever comes next wakes it.
+        """
+        for _ in range(max(1, round(timeout_s / _NUDGE_S))):
+            with contextlib.suppress(TimeoutError):
+                return self._wait(_PROMPT, cell, min(timeout_s, _NUDGE_S))
+            if self._session()["kernel"]["execution_state"] == "idle":
+                self.page.evaluate(_NUDGE)
+        return self._wait(_PROMPT, cell, 1)
 
     def _hide_file_browser(self) -> None:
         """Give the notebook the whole width, so that a narrow page is a narrow notebook."""
