@@ -17,8 +17,9 @@ from gradviz.recorder.entries import Entries
 from gradviz.widgets.dtype_table import DtypeFeed
 
 from . import contrast
+from .conftest import OpenNotebook
 from .host import Host, OpenHost
-from .notebook import Notebook
+from .notebook import PATIENCE_S, Notebook
 from .test_axe import AXE, RUN
 
 pytestmark = pytest.mark.browser
@@ -354,3 +355,51 @@ def test_nothing_moves_while_numbers_change(shown) -> None:
         history.add_rows(name, rows)
     table.send()
     assert table.widget.evaluate(script) == before
+
+
+CELLS = [
+    """
+import gradviz as gv, torch, time
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+loop = gv.trainer(model, "cross_entropy", "adam", policy=gv.Policy(params="float16", compute="float16"),
+                  loss_scale="dynamic", histograms_every=1)
+batches = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(20)]
+def wait(state):
+    time.sleep(0.02)
+    return "halt_loop" if __import__("os").path.exists("enough") else None
+loop.handle_event("iteration_completed", wait)
+gv.dtype_table(loop)
+""",
+    "loop.run(batches, epochs=10**6, display=None);",
+]
+
+
+def test_while_a_cell_blocks_the_kernel_it_follows_and_can_be_used(notebook: OpenNotebook) -> None:
+    lab = notebook(CELLS)
+    lab.run(0)
+    lab.wait_done(0)
+    widget = lab.cell(0).locator(".gv-dtypes").first
+    expect(widget.locator(".gv-nothing")).to_contain_text("nothing is recorded yet", timeout=PATIENCE_S * 1000)
+    lab.run(1)
+    lab.wait_busy(1)
+    row = widget.locator("tr[data-parameter='0.weight']")
+    expect(row.locator("[data-column=master]")).to_have_text("float32", timeout=PATIENCE_S * 1000)
+    expect(row.locator("[data-column=parameter]")).to_have_text("float16")
+    widget.get_by_role("searchbox").fill("bias")
+    expect(widget.locator("tr[data-parameter]")).to_have_count(2)
+    widget.get_by_role("button", name="float8 e5m2").click()
+    widget.locator("th[data-column=name] > button").click()
+    widget.locator("th[data-column=name] > button").click()
+    expect(widget.locator("tr[data-parameter]").first).to_have_attribute("data-parameter", "2.bias")
+    first = widget.locator(".gv-title").inner_text()
+    expect(widget.locator(".gv-title")).not_to_have_text(first, timeout=PATIENCE_S * 1000)
+    lab.save()
+    lab.page.reload()
+    (lab.lab.root / "enough").touch()  # the page is ready when the kernel has answered it, which is after the cell
+    lab.wait_ready()
+    widget = lab.cell(0).locator(".gv-dtypes").first
+    end = lab.evaluate("int(loop.history.iterations[-1])")
+    expect(widget.locator(".gv-title")).to_contain_text(f"after iteration {end:,}", timeout=PATIENCE_S * 1000)
+    expect(widget.locator("tr[data-parameter]")).to_have_count(4)
+    lab.traffic.assert_clean()
