@@ -211,8 +211,8 @@ def test_handlers_see_and_freeze_what_is_trained_and_the_model_keeps_its_flags()
     assert all(p.requires_grad for p in model.parameters())
     assert not trained_apart(loop)[0].weight.requires_grad
     assert loop.history.events.to_numpy().tolist() == [
-        [4, "frozen", "0.weight", "user"],
-        [4, "frozen", "0.bias", "user"],
+        [4, "frozen", "0.weight", "handler"],
+        [4, "frozen", "0.bias", "handler"],
     ]
     trained_apart(loop).requires_grad_(True)  # between runs the copy is the one to speak to
     loop.run(data(), in_place=False)
