@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradviz.errors import described
 from gradviz.history.dtypes import DtypePicture
 from gradviz.history.history import History
-from gradviz.history.view import View
 from gradviz.widgets.feed import ColumnFeed, Feed, Message
-from gradviz.widgets.live import Live, built, live_of
+from gradviz.widgets.live import Live, asked_for, built
 
 LIVE_ENTRIES = 200
 """Parameters whose newest entries go into one live message: 40 kB. Those of others come with the next."""
@@ -98,14 +95,6 @@ class DtypeTable(Live):
         return DtypeFeed(self.history)
 
 
-def _instead(x: Any) -> str:
-    if isinstance(x, View):
-        return "a selection, and it shows whole histories: gv.dtype_table(history). A frame of it: .dtypes, .precision."
-    if isinstance(x, str | os.PathLike):
-        return f"a path. Write gv.dtype_table(gv.History.open({os.fspath(x)!r}))."
-    return f"{described(x)}. Write gv.dtype_table(loop)."
-
-
 def dtype_table(x: Any) -> DtypeTable:
     """The dtypes of a loop, a watch or a history: of parameters, gradients, master copies and the optimizer's state.
 
@@ -137,9 +126,10 @@ def dtype_table(x: Any) -> DtypeTable:
     >>> dtypes[dtypes["parameter"] == "weight"].set_index("of")["dtype"].to_dict()
     {'parameter': 'bfloat16', 'gradient': 'float32', 'master': 'float32', 'exp_avg': 'float32', 'exp_avg_sq': 'float32'}
     """
-    history = getattr(x, "history", x)
-    if not isinstance(history, History):
-        raise TypeError(f"dtype_table() shows a loop, a watch or a history; got {_instead(x)}")
-    widget = live_of(DtypeTable, history)
-    widget.ask_for()
-    return widget
+    return asked_for(
+        DtypeTable,
+        x,
+        "dtype_table",
+        shows="a loop, a watch or a history",
+        of_a_selection=". A frame of it: .dtypes, .precision.",
+    )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any, cast
 
-from gradviz.errors import described
 from gradviz.history.changes import Change, condensed
 from gradviz.history.freezer import Verb, Wish
 from gradviz.history.history import History
 from gradviz.history.opened import Opened
-from gradviz.history.view import View
 from gradviz.widgets.feed import ColumnFeed, Message
-from gradviz.widgets.live import Live, built, live_of
+from gradviz.widgets.live import Live, asked_for, built
 
 MOST_CHANGES = 200
 """The newest changes that are told; a handler may freeze something at every iteration."""
@@ -95,14 +92,6 @@ class FrozenMask(Live):
         freezer(wish, answer)
 
 
-def _instead(x: Any) -> str:
-    if isinstance(x, View):
-        return "a selection, and it shows whole histories: gv.frozen_mask(history)"
-    if isinstance(x, str | os.PathLike):
-        return f"a path. Write gv.frozen_mask(gv.History.open({os.fspath(x)!r}))."
-    return f"{described(x)}. Write gv.frozen_mask(loop)."
-
-
 def frozen_mask(x: Any) -> FrozenMask:
     """Which parameters of a loop, a watch or a history train, and since when: by module and iteration.
 
@@ -135,9 +124,4 @@ def frozen_mask(x: Any) -> FrozenMask:
     True
     >>> frozen_mask(history).close()
     """
-    history = getattr(x, "history", x)
-    if not isinstance(history, History):
-        raise TypeError(f"frozen_mask() shows a loop, a watch or a history; got {_instead(x)}")
-    widget = live_of(FrozenMask, history)
-    widget.ask_for()
-    return widget
+    return asked_for(FrozenMask, x, "frozen_mask", shows="a loop, a watch or a history")

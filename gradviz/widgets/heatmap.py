@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import traitlets
 
-from gradviz.errors import HistoryError, described
+from gradviz.errors import HistoryError
 from gradviz.history.compare import Comparison
 from gradviz.history.history import History
 from gradviz.history.selection import Selection, selection
-from gradviz.history.view import View
 from gradviz.widgets.answers import answer, choices
 from gradviz.widgets.colours import scale_of
-from gradviz.widgets.live import Live, built, close_unwanted, live_of
+from gradviz.widgets.live import Live, asked_for, built, close_unwanted, live_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,17 +108,6 @@ def for_run(history: History) -> Heatmap:
     return widget
 
 
-def _instead(x: Any) -> str:
-    if isinstance(x, View):
-        return (
-            "a selection, and it shows whole histories: gv.heatmap(history). Of a selection there are frames: "
-            ".norms, .gradients, .metrics."
-        )
-    if isinstance(x, str | os.PathLike):
-        return f"a path. Write gv.heatmap(gv.History.open({os.fspath(x)!r}))."
-    return f"{described(x)}. Write gv.heatmap(loop)."
-
-
 def heatmap(x: Any) -> Heatmap:
     """The heatmap of a loop or a history: rows are parameters, columns iterations, colour the gradient's norm.
 
@@ -139,9 +126,10 @@ def heatmap(x: Any) -> Heatmap:
     """
     if isinstance(x, Comparison):
         return Heatmap(x.ratios())
-    history = getattr(x, "history", x)
-    if not isinstance(history, History):
-        raise TypeError(f"heatmap() shows a loop, a history or a comparison; got {_instead(x)}")
-    widget = live_of(Heatmap, history)
-    widget.ask_for()
-    return widget
+    return asked_for(
+        Heatmap,
+        x,
+        "heatmap",
+        shows="a loop, a history or a comparison",
+        of_a_selection=". Of a selection there are frames: .norms, .gradients, .metrics.",
+    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from typing import Any, TypeVar
 
 import anywidget
 import traitlets
 
+from gradviz.errors import described
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
+from gradviz.history.view import View
 from gradviz.widgets.feed import ColumnFeed, Feed
 from gradviz.widgets.publish import Publisher
 
@@ -136,6 +139,39 @@ def live_of(kind: type[L], history: History) -> L:
     if not isinstance(widget, kind):
         widget = _open[kind, id(history)] = kind(history)
     return widget
+
+
+def asked_for(kind: type[L], x: Any, name: str, *, shows: str, of_a_selection: str = "") -> L:
+    """The widget of this kind that the user asks for by a function of this name; it lives on.
+
+    Parameters
+    ----------
+    kind : type
+    x : anything
+        What is to be shown: a history, or what has one.
+    name : str
+    shows, of_a_selection : str
+        For the message: what can be shown, and what to ask a selection for.
+
+    Raises
+    ------
+    TypeError
+        If `x` has no history.
+    """
+    history = getattr(x, "history", x)
+    if not isinstance(history, History):
+        raise TypeError(f"{name}() shows {shows}; got {_instead(x, name, of_a_selection)}")
+    widget = live_of(kind, history)
+    widget.ask_for()
+    return widget
+
+
+def _instead(x: Any, name: str, of_a_selection: str) -> str:
+    if isinstance(x, View):
+        return f"a selection, and it shows whole histories: gv.{name}(history){of_a_selection}"
+    if isinstance(x, str | os.PathLike):
+        return f"a path. Write gv.{name}(gv.History.open({os.fspath(x)!r}))."
+    return f"{described(x)}. Write gv.{name}(loop)."
 
 
 def close_unwanted(but: History) -> None:

@@ -5,37 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import gradviz as gv
 from gradviz.history.history import History
-from gradviz.history.schema import OK, Parameter
-from gradviz.widgets import live
 from gradviz.widgets.frozen_mask import MOST_CHANGES, MOST_NAMES, MaskFeed
+from tests.widgets.histories import history_of
 
 DATA = [(torch.ones(4, 2), torch.zeros(4, 1))]
-
-
-def history_of(*names: str) -> History:
-    history = History()
-    history.declare([Parameter(name=name, shape=(2, 3), dtype="float32") for name in names])
-    append(history)
-    return history
-
-
-def append(history: History) -> None:
-    n = len(history.described)
-    history.append(len(history), 0, np.ones((n, 8)), np.full(n, OK, np.uint8), {"loss": 1.0})
-
-
-@pytest.fixture(autouse=True)
-def _closes_what_it_opened():
-    yield
-    for widget in list(live._open.values()):
-        widget.close()
 
 
 class Page:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from ipywidgets import Widget
 from traitlets import TraitError
@@ -10,30 +9,11 @@ from traitlets import TraitError
 import gradviz as gv
 from gradviz.errors import HistoryError
 from gradviz.history.history import History
-from gradviz.history.schema import OK, Parameter
+from gradviz.history.schema import Parameter
 from gradviz.history.selection import selection
-from gradviz.widgets import live
 from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
 from gradviz.widgets.heatmap import heatmap
-
-
-def history_of(*names: str) -> History:
-    history = History()
-    history.declare([Parameter(name=name, shape=(2, 3), dtype="bfloat16") for name in names])
-    append(history)
-    return history
-
-
-def append(history: History) -> None:
-    n = len(history.described)
-    history.append(len(history), 0, np.ones((n, 8)), np.full(n, OK, np.uint8), {"loss": 1.0})
-
-
-@pytest.fixture(autouse=True)
-def _closes_what_it_opened():
-    yield
-    for widget in list(live._open.values()):
-        widget.close()
+from tests.widgets.histories import append, history_of
 
 
 def test_the_parameters_are_described_when_a_view_is_there():

@@ -5,34 +5,14 @@ from __future__ import annotations
 import gc
 import weakref
 
-import numpy as np
 import pytest
 
 import gradviz as gv
-from gradviz.history.history import History
-from gradviz.history.schema import OK, Parameter
+from gradviz.history.schema import Parameter
 from gradviz.widgets import live
 from gradviz.widgets.frozen_mask import FrozenMask, frozen_mask
 from gradviz.widgets.heatmap import Heatmap, for_run, heatmap
-
-
-def history_of(*names: str) -> History:
-    history = History()
-    history.declare([Parameter(name=name, shape=(2, 3), dtype="bfloat16") for name in names])
-    append(history)
-    return history
-
-
-def append(history: History) -> None:
-    n = len(history.described)
-    history.append(len(history), 0, np.ones((n, 8)), np.full(n, OK, np.uint8), {"loss": 1.0})
-
-
-@pytest.fixture(autouse=True)
-def _closes_what_it_opened():
-    yield
-    for widget in list(live._open.values()):
-        widget.close()
+from tests.widgets.histories import append, history_of
 
 
 def test_parameters_that_come_later_are_described_too():
