@@ -1,0 +1,1 @@
+"""Gradients of what happens inside a model: by module, by call, by example."""
