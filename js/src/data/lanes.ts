@@ -1,4 +1,5 @@
 // The numbers of a row: those of a parameter, where they lie among all, or those of several as one.
+import { cellsGrown } from "./overview";
 import type { Columns } from "./wire";
 import { Flag } from "./wire";
 
@@ -37,13 +38,16 @@ export function lossLane({ max, min, flags, rows }: Columns): Lane {
 }
 
 export function mergeCell({ max, min, flags, offset, stride }: Lane, first: number, last: number): Cell {
-  const cell: Cell = { max: NaN, min: NaN, flags: 0 };
+  let high = -Infinity;
+  let low = Infinity;
+  let union = 0;
   for (let c = first, i = offset + first * stride; c <= last; c++, i += stride) {
-    if (max[i]! > cell.max || Number.isNaN(cell.max)) cell.max = max[i]!;
-    if (min[i]! < cell.min || Number.isNaN(cell.min)) cell.min = min[i]!;
-    cell.flags |= flags[i]!;
+    // A comparison with NaN is false.
+    if (max[i]! > high) high = max[i]!;
+    if (min[i]! < low) low = min[i]!;
+    union |= flags[i]!;
   }
-  return cell;
+  return { max: high < low ? NaN : high, min: high < low ? NaN : low, flags: union };
 }
 
 /** The columns [first, end) as one: what sorting looks at. All rows at once, as they lie in memory. */
@@ -83,7 +87,8 @@ class Fold implements Lane {
   }
 
   update(columns: Columns): this {
-    if (this.max.length < columns.count) this.#reserve(columns.start.length);
+    if (this.#done === columns.count) return this;
+    if (this.max.length < columns.count) Object.assign(this, cellsGrown(this, columns.start.length));
     const { max, min, flags, members } = this;
     const { rows, max: highs, min: lows, flags: marks } = columns;
     const known = Int32Array.from(members.filter((place) => place < rows - 1));
@@ -104,14 +109,6 @@ class Fold implements Lane {
     }
     this.#done = columns.count;
     return this;
-  }
-
-  #reserve(size: number): void {
-    const [max, min, flags] = [new Float32Array(size), new Float32Array(size), new Uint8Array(size)];
-    max.set(this.max.subarray(0, this.#done));
-    min.set(this.min.subarray(0, this.#done));
-    flags.set(this.flags.subarray(0, this.#done));
-    Object.assign(this, { max, min, flags });
   }
 }
 

@@ -13,6 +13,10 @@ import { Flag } from "./wire";
 /** Columns kept. 4096 are more than a screen has pixels; 1,000 parameters then take 37 MB. */
 export const CAPACITY = 4096;
 
+/** What there is one of in a column, and in each of its cells. */
+const BY_COLUMN = ["start", "stop"] as const;
+const BY_CELL = ["max", "min", "flags"] as const;
+
 export class Overview implements Columns {
   level = 0;
   count = 0;
@@ -35,15 +39,12 @@ export class Overview implements Columns {
     if (columns.count === 0) return this.count;
     // Parameters may be added during a run.
     const grows = columns.rows > this.rows;
-    if (grows) this.#growRows(columns.rows);
+    if (grows) Object.assign(this, withRows(this, columns.rows));
     else if (columns.rows < this.rows) columns = withRows(columns, this.rows);
     const { count, rows } = this;
     this.#reserve(count + columns.count);
-    this.start.set(columns.start, count);
-    this.stop.set(columns.stop, count);
-    this.max.set(columns.max, count * rows);
-    this.min.set(columns.min, count * rows);
-    this.flags.set(columns.flags, count * rows);
+    for (const name of BY_COLUMN) this[name].set(columns[name], count);
+    for (const name of BY_CELL) this[name].set(columns[name], count * rows);
     this.count += columns.count;
     const last = Math.max(0, count - 1);
     let from = count > 0 && this.#isOne(last, count) ? last : count;
@@ -59,8 +60,8 @@ export class Overview implements Columns {
   /** Forget the first columns. */
   drop(columns: number): void {
     const { count, rows } = this;
-    for (const each of [this.start, this.stop]) each.copyWithin(0, columns, count);
-    for (const each of [this.max, this.min, this.flags]) each.copyWithin(0, columns * rows, count * rows);
+    for (const name of BY_COLUMN) this[name].copyWithin(0, columns, count);
+    for (const name of BY_CELL) this[name].copyWithin(0, columns * rows, count * rows);
     this.count -= columns;
   }
 
@@ -93,29 +94,24 @@ export class Overview implements Columns {
     this.count = Math.min(this.count, to + 1);
   }
 
-  #growRows(rows: number): void {
-    const wide = withRows(this, rows);
-    this.rows = rows;
-    this.start = wide.start;
-    this.stop = wide.stop;
-    this.max = wide.max;
-    this.min = wide.min;
-    this.flags = wide.flags;
-  }
-
   #reserve(count: number): void {
-    if (count <= this.start.length) return;
-    const size = Math.max(count, Math.min(2 * this.start.length, this.capacity + 64), 64);
-    const grow = <T extends Uint32Array | Float32Array | Uint8Array>(to: T, from: T): T => {
-      to.set(from);
-      return to;
-    };
-    this.start = grow(new Uint32Array(size), this.start);
-    this.stop = grow(new Uint32Array(size), this.stop);
-    this.max = grow(new Float32Array(size * this.rows), this.max);
-    this.min = grow(new Float32Array(size * this.rows), this.min);
-    this.flags = grow(new Uint8Array(size * this.rows), this.flags);
+    const { start, stop, rows } = this;
+    if (count <= start.length) return;
+    const size = Math.max(count, Math.min(2 * start.length, this.capacity + 64), 64);
+    Object.assign(this, { start: grown(start, size), stop: grown(stop, size) }, cellsGrown(this, size * rows));
   }
+}
+
+/** The same numbers, and room for more. */
+function grown<T extends Uint32Array | Float32Array | Uint8Array>(from: T, length: number): T {
+  const to = new (from.constructor as new (length: number) => T)(length);
+  to.set(from);
+  return to;
+}
+
+/** The same of what cells hold. */
+export function cellsGrown({ max, min, flags }: Pick<Columns, (typeof BY_CELL)[number]>, length: number): Pick<Columns, (typeof BY_CELL)[number]> {
+  return { max: grown(max, length), min: grown(min, length), flags: grown(flags, length) };
 }
 
 /** Whether a column says nothing of any parameter: the first one's cell tells it of all. */
@@ -139,7 +135,7 @@ export function withRows(columns: Columns, rows: number): Columns {
   };
   for (let c = 0; c < count; c++) {
     if (old === 0) continue;
-    for (const name of ["max", "min", "flags"] as const) {
+    for (const name of BY_CELL) {
       const from = columns[name].subarray(c * old, (c + 1) * old);
       wide[name].set(from.subarray(0, old - 1), c * rows);
       wide[name][(c + 1) * rows - 1] = from[old - 1]!;

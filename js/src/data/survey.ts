@@ -11,6 +11,22 @@ export class Survey {
   /** Whether any iteration has a loss. */
   hasLoss = false;
 
+  #measure(numbers: Float32Array, rows: number): void {
+    let { smallest, largest } = this;
+    for (let i = 0, loss = rows - 1; i < numbers.length; i++) {
+      if (i === loss) {
+        loss += rows;
+        continue;
+      }
+      // Comparisons with NaN are false; zero has no logarithm.
+      const size = Math.abs(numbers[i]!);
+      if (size > largest) largest = size;
+      if (size > 0 && size < smallest) smallest = size;
+    }
+    this.smallest = smallest;
+    this.largest = largest;
+  }
+
   add({ rows, count, max, min, flags }: Columns): this {
     if (!count) return this;
     if (rows - 1 > this.seen.length) {
@@ -19,25 +35,14 @@ export class Survey {
       seen.set(this.seen);
       this.seen = seen;
     }
-    let { smallest, largest } = this;
-    for (let c = 0, i = 0; c < count; c++) {
-      for (let r = 0; r < rows; r++, i++) {
-        if (r === rows - 1) {
-          this.hasLoss ||= flags[i] !== Flag.not_recorded || max[i] === max[i];
-          continue; // it has its own lane
-        }
-        this.seen[r]! |= flags[i]!;
-        // Comparisons with NaN are false; zero has no logarithm.
-        const high = Math.abs(max[i]!);
-        const low = Math.abs(min[i]!);
-        if (high > largest) largest = high;
-        if (low > largest) largest = low;
-        if (low > 0 && low < smallest) smallest = low;
-        if (high > 0 && high < smallest) smallest = high;
-      }
+    const { seen } = this;
+    for (let c = 0, i = 0; c < count; c++, i++) {
+      for (let r = 0; r < rows - 1; r++, i++) seen[r]! |= flags[i]!;
+      // It has its own lane.
+      this.hasLoss ||= flags[i] !== Flag.not_recorded || max[i] === max[i];
     }
-    this.smallest = smallest;
-    this.largest = largest;
+    // Columns of one iteration each have one number, which is not looked at twice.
+    for (const numbers of new Set([max, min])) this.#measure(numbers, rows);
     return this;
   }
 }

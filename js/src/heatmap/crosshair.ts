@@ -1,5 +1,5 @@
 // The crosshair: which cell is looked at, by pointer or by keys. Looking never asks the kernel.
-import { Cursor } from "./cursor";
+import { cursorIn } from "./cursor";
 import type { Places } from "./cursor";
 import { sentence } from "./describe";
 import { element, setText } from "../kit/element";
@@ -31,7 +31,7 @@ export interface Crosshair {
 
 export function crosshairIn(places: Places, acts: Acts, signal: AbortSignal): Crosshair {
   const { root, region, scroll, plot, lossLane } = places;
-  const cursor = new Cursor(places);
+  const cursor = cursorIn(places);
   const live = element("div", "gv-live", { "aria-live": "polite" });
   let at: At | null = null;
   let scene: Scene | null = null;

@@ -3,7 +3,7 @@
 import type { Description } from "../kit/tooltip";
 import { element } from "../kit/element";
 import { PITCH } from "../rows/rows";
-import { Tooltip } from "../kit/tooltip";
+import { tooltip } from "../kit/tooltip";
 
 /** The places it works in, all inside the widget's root. */
 export interface Places {
@@ -15,39 +15,43 @@ export interface Places {
   lossLane: HTMLElement;
 }
 
-export class Cursor {
-  readonly #line = element("div", "gv-line");
-  readonly #rowBox = element("div", "gv-row-box");
-  readonly #cellBox = element("div", "gv-cell-box");
-  readonly #tooltip = new Tooltip();
-
-  constructor(private readonly places: Places) {
-    const { root, lanes, plot } = places;
-    lanes.append(this.#line);
-    plot.append(this.#rowBox, this.#cellBox);
-    root.append(this.#tooltip.element);
-    this.hide();
-  }
-
-  hide(): void {
-    this.#line.hidden = this.#rowBox.hidden = this.#cellBox.hidden = true;
-    this.#tooltip.hide();
-  }
-
+export interface Cursor {
   /** Around a cell, in css pixels from the left edge and the top of all cells; `top` is null for the loss. */
-  show(description: Description, left: number, right: number, top: number | null): void {
-    const { root, lanes, plot, lossLane } = this.places;
-    const middle = (left + right) / 2;
-    const [plotBox, rootBox, lanesBox] = [plot, root, lanes].map((each) => each.getBoundingClientRect()) as [DOMRect, DOMRect, DOMRect];
-    this.#line.style.left = `${plotBox.left - lanesBox.left + middle}px`;
-    // The line stops short of the cell, which is to be seen.
-    this.#line.style.setProperty("--gv-hole", `${top === null ? -1 : plotBox.top - lanesBox.top + top}px`);
-    this.#line.hidden = false;
-    this.#rowBox.hidden = this.#cellBox.hidden = top === null;
-    this.#rowBox.style.top = `${top}px`;
-    const width = Math.max(3, right - left);
-    this.#cellBox.style.cssText = `top:${top}px;left:${middle - width / 2}px;width:${width}px`;
-    const y = top === null ? lossLane.getBoundingClientRect().bottom - rootBox.top - 8 : plotBox.top - rootBox.top + top + PITCH / 2;
-    this.#tooltip.show(description, plotBox.left - rootBox.left + middle, y, root);
-  }
+  show(description: Description, left: number, right: number, top: number | null): void;
+  hide(): void;
+}
+
+export function cursorIn({ root, lanes, plot, lossLane }: Places): Cursor {
+  const line = element("div", "gv-line");
+  const rowBox = element("div", "gv-row-box");
+  const cellBox = element("div", "gv-cell-box");
+  const words = tooltip();
+  lanes.append(line);
+  plot.append(rowBox, cellBox);
+  root.append(words.element);
+
+  const hide = (): void => {
+    line.hidden = rowBox.hidden = cellBox.hidden = true;
+    words.hide();
+  };
+  hide();
+
+  return {
+    hide,
+
+    show(description, left, right, top) {
+      const middle = (left + right) / 2;
+      const [plotBox, rootBox, lanesBox] = [plot, root, lanes].map((each) => each.getBoundingClientRect()) as [DOMRect, DOMRect, DOMRect];
+      line.style.left = `${plotBox.left - lanesBox.left + middle}px`;
+      // The line stops short of the cell, which is to be seen.
+      line.style.setProperty("--gv-hole", `${top === null ? -1 : plotBox.top - lanesBox.top + top}px`);
+      line.hidden = false;
+      rowBox.hidden = cellBox.hidden = top === null;
+      rowBox.style.top = `${top}px`;
+      const width = Math.max(3, right - left);
+      cellBox.style.cssText = `top:${top}px;left:${middle - width / 2}px;width:${width}px`;
+      const y = top === null ? lossLane.getBoundingClientRect().bottom - rootBox.top - 8 : plotBox.top - rootBox.top + top + PITCH / 2;
+      words.show(description, plotBox.left - rootBox.left + middle, y, root);
+    },
+  };
 }

@@ -39,60 +39,39 @@ export function metricName(name: string): string {
   return name === "loss" ? "mean loss" : name;
 }
 
-export class Head {
-  readonly parts: HTMLElement[];
-  readonly #word = element("span", "gv-word");
-  readonly #dot = element("i", "gv-dot", UNSPOKEN);
-  readonly #status = element("span", "gv-status", {}, this.#dot, this.#word);
-  readonly #epoch = element("span", "gv-epoch");
-  readonly #iteration = element("span", "gv-iteration");
-  readonly #catching = element("span", "gv-catching", { role: "status" });
-  readonly #metrics = element("span", "gv-metrics");
-  readonly #bar = element("i", "");
-  readonly #progress = element(
+export interface Head {
+  parts: HTMLElement[];
+  update(store: Store): void;
+  showError(error: string | null): void;
+}
+
+export function headLine(): Head {
+  const word = element("span", "gv-word");
+  const dot = element("i", "gv-dot", UNSPOKEN);
+  const status = element("span", "gv-status", {}, dot, word);
+  const epoch = element("span", "gv-epoch");
+  const iteration = element("span", "gv-iteration");
+  const catching = element("span", "gv-catching", { role: "status" });
+  const metrics = element("span", "gv-metrics");
+  const bar = element("i", "");
+  const progress = element(
     "div",
     "gv-progress",
     { role: "progressbar", "aria-label": "how far the run is", "aria-valuemin": "0", "aria-valuemax": "100" },
-    this.#bar,
+    bar,
   );
-  readonly #message = element("div", "gv-message", { role: "status" });
-  readonly #error = element("div", "gv-error", { role: "alert" });
+  const message = element("div", "gv-message", { role: "status" });
+  const alert = element("div", "gv-error", { role: "alert" });
 
-  constructor() {
-    const line = element("div", "gv-head", {}, this.#status, this.#epoch, this.#iteration, this.#catching, this.#metrics);
-    this.parts = [line, this.#progress, this.#message, this.#error];
-  }
+  const showError = (error: string | null): void => setLine(alert, error && `gradviz could not draw: ${error}`);
 
-  update({ run, metrics, catchingUp, error, quantity: { runs } }: Store): void {
-    // Two runs that are compared are no run that has got somewhere.
-    setText(this.#word, runs ? runs.join(" ÷ ") : (WORDS[run.status] ?? run.status));
-    this.#status.dataset.status = run.status;
-    setLine(this.#epoch, runs ? "gradient norms" : epochText(run));
-    setLine(this.#iteration, runs ? format.many(run.iteration, "iteration") : iterationText(run));
-    this.#progress.hidden = this.#dot.hidden = runs !== null;
-    setLine(this.#catching, catchingUp ? "catching up …" : null);
-    this.#updateMetrics(run.metric_names, metrics);
-    const done = fraction(run);
-    this.#progress.dataset.status = run.status;
-    this.#bar.style.width = `${100 * (done ?? 0)}%`;
-    if (done === null) this.#progress.removeAttribute("aria-valuenow");
-    else this.#progress.setAttribute("aria-valuenow", String(Math.round(100 * done)));
-    this.#message.dataset.status = run.status;
-    setLine(this.#message, run.message);
-    this.showError(error);
-  }
-
-  showError(error: string | null): void {
-    setLine(this.#error, error && `gradviz could not draw: ${error}`);
-  }
-
-  #updateMetrics(names: string[], values: Float64Array): void {
-    while (this.#metrics.children.length > names.length) this.#metrics.lastChild!.remove();
+  function updateMetrics(names: string[], values: Float64Array): void {
+    while (metrics.children.length > names.length) metrics.lastChild!.remove();
     names.forEach((name, i) => {
-      let metric = this.#metrics.children[i] as HTMLElement | undefined;
+      let metric = metrics.children[i] as HTMLElement | undefined;
       if (!metric) {
         metric = element("span", "gv-metric", {}, element("span", ""), " ", element("b", ""));
-        this.#metrics.append(metric);
+        metrics.append(metric);
       }
       const [label, number] = metric.children as unknown as [HTMLElement, HTMLElement];
       const value = values[i];
@@ -101,4 +80,26 @@ export class Head {
       number.classList.toggle("gv-bad", value !== undefined && !Number.isFinite(value));
     });
   }
+
+  return {
+    parts: [element("div", "gv-head", {}, status, epoch, iteration, catching, metrics), progress, message, alert],
+    showError,
+
+    update({ run, metrics: values, catchingUp, error, quantity: { runs } }) {
+      // Two runs that are compared are no run that has got somewhere.
+      setText(word, runs ? runs.join(" ÷ ") : (WORDS[run.status] ?? run.status));
+      setLine(epoch, runs ? "gradient norms" : epochText(run));
+      setLine(iteration, runs ? format.many(run.iteration, "iteration") : iterationText(run));
+      progress.hidden = dot.hidden = runs !== null;
+      setLine(catching, catchingUp ? "catching up …" : null);
+      updateMetrics(run.metric_names, values);
+      const done = fraction(run);
+      bar.style.width = `${100 * (done ?? 0)}%`;
+      if (done === null) progress.removeAttribute("aria-valuenow");
+      else progress.setAttribute("aria-valuenow", String(Math.round(100 * done)));
+      for (const each of [status, progress, message]) each.dataset.status = run.status;
+      setLine(message, run.message);
+      showError(error);
+    },
+  };
 }

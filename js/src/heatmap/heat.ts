@@ -4,9 +4,11 @@ import { placeChips } from "./chips";
 import type { Domain, Scale } from "../data/colour";
 import { colourIndex } from "../data/colour";
 import type { Lane } from "../data/lanes";
+import { mergeCell } from "../data/lanes";
 import { Look, lookIn } from "../data/looks";
 import type { Marks } from "./marks";
 import type { Pixels } from "../data/pixels";
+import { surface } from "../kit/surface";
 
 /** A row in device pixels. */
 export interface Band {
@@ -28,7 +30,7 @@ export class HeatPainter {
   /** Chips of each row, for painting and for pointing. */
   chips: Chip[][] = [];
   #looks: Uint8Array[] = [];
-  readonly #strip = document.createElement("canvas");
+  readonly #strip = surface();
 
   constructor(private readonly canvas: HTMLCanvasElement) {}
 
@@ -56,8 +58,8 @@ export class HeatPainter {
       const chips = this.chips[row]!;
       const from = Math.max(reach, placeChips(chips, looks, dirty, end, marks.chipSize));
       touched = Math.min(touched, from);
-      x.clearRect(from, top, end - from, height);
-      x.drawImage(this.#strip, from - reach, row, end - from, 1, from, top, end - from, height);
+      if (!all) x.clearRect(from, top, end - from, height);
+      x.drawImage(this.#strip.canvas, from - reach, row, end - from, 1, from, top, end - from, height);
       for (let a = from; a < end; ) {
         const look = looks[a]!;
         let b = a + 1;
@@ -77,35 +79,24 @@ export class HeatPainter {
     const image = new ImageData(width, Math.max(1, lanes.length));
     const out = new Uint32Array(image.data.buffer);
     const { first, last } = pixels;
-    lanes.forEach(({ max, min, flags, offset, stride }, row) => {
+    lanes.forEach((lane, row) => {
       const looks = this.#looks[row]!;
       for (let pixel = from; pixel < to; pixel++) {
-        let high = NaN;
-        let low = NaN;
-        let union = 0;
-        const end = last[pixel]!;
-        let c = first[pixel]!;
-        if (c > end) {
+        if (first[pixel]! > last[pixel]!) {
           looks[pixel] = Look.none;
           continue;
         }
-        for (let i = offset + c * stride; c <= end; c++, i += stride) {
-          const h = max[i]!;
-          // A comparison with NaN is false: a finite one replaces it, and stays.
-          if (!(high >= h) && h === h) high = h;
-          const l = min[i]!;
-          if (!(low <= l) && l === l) low = l;
-          union |= flags[i]!;
-        }
-        const value = scale.shown(high, low);
-        const look = lookIn(scale, value, union);
+        const { max, min, flags } = mergeCell(lane, first[pixel]!, last[pixel]!);
+        const value = scale.shown(max, min);
+        const look = lookIn(scale, value, flags);
         looks[pixel] = look;
         if (look !== Look.value && look !== Look.value_not_optimized) continue;
         if (domain) out[row * width + pixel - from] = table[colourIndex(value, domain)]!;
       }
     });
-    this.#strip.width = width;
-    this.#strip.height = Math.max(1, lanes.length);
-    this.#strip.getContext("2d")!.putImageData(image, 0, 0);
+    const { canvas } = this.#strip;
+    canvas.width = width;
+    canvas.height = image.height;
+    this.#strip.putImageData(image, 0, 0);
   }
 }

@@ -12,47 +12,54 @@ import type { Theme } from "../kit/theme";
 /** Css pixels. */
 const HEIGHT = 54;
 
-export class LossLane {
-  readonly #canvas = element("canvas", "gv-loss", { role: "img" });
-  readonly #value = element("b", "");
-  readonly #max = element("span", "gv-loss-end");
-  readonly #min = element("span", "gv-loss-end");
-  readonly #painter = new LossPainter(this.#canvas);
-  readonly label = element("div", "gv-loss-label", {}, this.#max, element("span", "", {}, "loss ", this.#value), this.#min);
-  readonly lane = element("div", "gv-loss-lane", {}, this.#canvas);
-
-  constructor() {
-    this.lane.style.height = `${HEIGHT}px`;
-  }
-
+export interface LossLane {
+  label: HTMLElement;
+  lane: HTMLElement;
+  readonly chips: LossPainter["chips"];
   /** A run without a loss has no lane for it, and two runs have two losses. */
-  show(isThere: boolean): void {
-    this.label.hidden = this.lane.hidden = !isThere;
-  }
+  show(isThere: boolean): void;
+  resize(width: number, dpr: number): void;
+  paint(lane: Lane, newest: number | null, pixels: Pixels, theme: Theme, marks: Marks, dpr: number): void;
+}
 
-  get chips(): LossPainter["chips"] {
-    return this.#painter.chips;
-  }
+export function lossRow(): LossLane {
+  const canvas = element("canvas", "gv-loss", { role: "img" });
+  const value = element("b", "");
+  const [max, min] = [element("span", "gv-loss-end"), element("span", "gv-loss-end")];
+  const painter = new LossPainter(canvas);
+  const label = element("div", "gv-loss-label", {}, max, element("span", "", {}, "loss ", value), min);
+  const lane = element("div", "gv-loss-lane", {}, canvas);
+  lane.style.height = `${HEIGHT}px`;
 
-  resize(width: number, dpr: number): void {
-    resize(this.#canvas, width, Math.round(HEIGHT * dpr), dpr);
-  }
-
-  paint(lane: Lane, newest: number | null, pixels: Pixels, theme: Theme, marks: Marks, dpr: number): void {
-    const range = this.#painter.paint(lane, pixels, theme, marks, dpr);
-    const text = newest === null ? "–" : format.glance(newest);
-    setText(this.#value, text);
-    this.#value.classList.toggle("gv-bad", newest !== null && !Number.isFinite(newest));
-    this.#sayRange(range, text);
-  }
-
-  #sayRange(range: LossRange | null, now: string): void {
+  function sayRange(range: LossRange | null, now: string): void {
     const flat = !range || range.max === range.min;
-    setText(this.#max, flat ? "" : format.glance(range.max));
-    setText(this.#min, flat ? "" : `${range.log ? "(log) " : ""}${format.glance(range.min)}`);
-    this.#canvas.setAttribute(
-      "aria-label",
-      range ? `loss: now ${now}, between ${format.glance(range.min)} and ${format.glance(range.max)}` : "loss: none recorded yet",
-    );
+    setText(max, flat ? "" : format.glance(range.max));
+    setText(min, flat ? "" : `${range.log ? "(log) " : ""}${format.glance(range.min)}`);
+    const words = range ? `loss: now ${now}, between ${format.glance(range.min)} and ${format.glance(range.max)}` : "loss: none recorded yet";
+    canvas.setAttribute("aria-label", words);
   }
+
+  return {
+    label,
+    lane,
+
+    get chips() {
+      return painter.chips;
+    },
+
+    show(isThere) {
+      label.hidden = lane.hidden = !isThere;
+    },
+
+    resize(width, dpr) {
+      resize(canvas, width, Math.round(HEIGHT * dpr), dpr);
+    },
+
+    paint(losses, newest, pixels, theme, marks, dpr) {
+      const text = newest === null ? "–" : format.glance(newest);
+      setText(value, text);
+      value.classList.toggle("gv-bad", newest !== null && !Number.isFinite(newest));
+      sayRange(painter.paint(losses, pixels, theme, marks, dpr), text);
+    },
+  };
 }

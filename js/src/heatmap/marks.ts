@@ -3,6 +3,7 @@
 import type { Chip } from "./chips";
 import { isBand } from "./chips";
 import { Look } from "../data/looks";
+import { surface } from "../kit/surface";
 import type { Theme } from "../kit/theme";
 
 const GLYPH_CSS = 9;
@@ -17,7 +18,7 @@ export class Marks {
 
   constructor(
     private readonly theme: Theme,
-    private readonly dpr: number,
+    readonly dpr: number,
   ) {
     this.chipSize = Math.round(GLYPH_CSS * dpr);
     const side = Math.round(5 * dpr);
@@ -149,9 +150,7 @@ export class Marks {
 }
 
 function canvas(width: number, height: number, draw: (x: Context) => void): HTMLCanvasElement {
-  const sprite = document.createElement("canvas");
-  sprite.width = Math.max(1, width);
-  sprite.height = Math.max(1, height);
-  draw(sprite.getContext("2d")!);
-  return sprite;
+  const x = surface(Math.max(1, width), Math.max(1, height));
+  draw(x);
+  return x.canvas;
 }

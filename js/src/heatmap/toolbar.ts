@@ -2,11 +2,11 @@
 import { button, group, press } from "../kit/buttons";
 import { element, setText } from "../kit/element";
 import * as format from "../kit/format";
-import type { ZoomCommands } from "../time/zoombar";
-import { Zoombar } from "../time/zoombar";
+import type { Zoombar, ZoomCommands } from "../time/zoombar";
+import { zoombar } from "../time/zoombar";
 import type { Order } from "../rows/order";
-import type { RowCommands } from "../rows/rowbar";
-import { Rowbar } from "../rows/rowbar";
+import type { Rowbar, RowCommands } from "../rows/rowbar";
+import { rowbar } from "../rows/rowbar";
 import type { Choice, Source } from "../data/source";
 import type { Selection } from "../data/selection";
 import type { Offer, Offers } from "../data/store";
@@ -36,8 +36,8 @@ export class Toolbar {
 
   /** `more` stands at the end. */
   constructor(commands: Commands, offers: Offers, more: HTMLElement) {
-    this.rows = new Rowbar(commands, ORDERS);
-    this.zoom = new Zoombar(commands);
+    this.rows = rowbar(commands, ORDERS);
+    this.zoom = zoombar(commands);
     this.#choices = [choices("statistic", offers.statistics, commands), choices("stage", offers.stages, commands)];
     this.selection = group(
       "selection",

@@ -12,21 +12,22 @@ import type { Drag } from "../kit/drag";
 import { element, UNSPOKEN } from "../kit/element";
 import { messageOf } from "../kit/errors";
 import { part } from "../kit/extent";
-import { Frames } from "../kit/frames";
-import { Head } from "./head";
+import { framesOf } from "../kit/frames";
+import { headLine } from "./head";
 import { Labels } from "../rows/labels";
-import { Legend } from "./legend";
+import { legendOf } from "./legend";
 import { Lens } from "../time/lens";
 import { listen } from "../kit/listen";
-import { LossLane } from "./losslane";
+import { lossRow } from "./losslane";
 import { Marks } from "./marks";
 import { Modules } from "../rows/modules";
 import { Numbers } from "./numbers";
+import type { Unit } from "../rows/folds";
 import { sortedIn } from "../rows/order";
 import type { Order } from "../rows/order";
 import { paint } from "./paint";
 import type { Parts } from "./paint";
-import { Plot } from "./plot";
+import { plotOf } from "./plot";
 import { Rangebar } from "../time/rangebar";
 import { layOut } from "../rows/rows";
 import type { Scene } from "./scene";
@@ -36,18 +37,20 @@ import { isDark, readTheme } from "../kit/theme";
 import type { Theme } from "../kit/theme";
 import { Toolbar } from "./toolbar";
 
-/** Css pixels. */
+/** Css pixels: a narrow widget, and between names and lanes (heatmap.css has it too). */
 const NARROW = 560;
+const GAP = 10;
 
 export function view(store: Store, host: HTMLElement, signal: AbortSignal): void {
   const lens = new Lens(() => frames.schedule());
   const modules = new Modules();
   const source = new Source(store);
+  let units: readonly Unit[] = [];
   let order: Order = "declaration";
   /** The colours' range that the user wants. */
   let byHand: Domain | null = null;
   let theme: Theme | null = null;
-  let marks: Marks;
+  let marks: Marks | null = null;
   let dpr = 1;
   /** Of a lane, in device pixels. */
   let width = 1;
@@ -59,9 +62,10 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
     stale[what] = true;
     frames.schedule();
   };
-  /** Other rows, or another order of them. */
+  /** Other rows. */
   const arrange = (act: () => void): void => {
     act();
+    units = modules.units;
     refresh("layout");
   };
   const setRange = (domain: Domain | null): void => {
@@ -75,7 +79,7 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
     else if (row?.block) arrange(() => modules.fold(row.block));
   };
 
-  const head = new Head();
+  const head = headLine();
   const copy: Copy = new Copy(() => scene && [root, scene]);
   const commands = {
     choose: (choice: Partial<Source["choice"]>) => {
@@ -84,7 +88,10 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
     },
     deeper: (by: 1 | -1) => arrange(() => modules.deeper(by)),
     filter: (text: string) => arrange(() => modules.filter(text)),
-    sort: (wanted: Order) => arrange(() => (order = wanted)),
+    sort: (wanted: Order) => {
+      order = wanted;
+      refresh("layout");
+    },
     zoom: (factor: number) => lens.by(factor, crosshair.here()?.iteration ?? null),
     showAll: () => lens.toAll(),
     showTail: () => lens.toTail(),
@@ -92,12 +99,12 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
     deselect: () => store.select(null),
   };
   const toolbar = new Toolbar(commands, store.offers, copy.element);
-  const loss = new LossLane();
+  const loss = lossRow();
   const labels = new Labels((module, isOpen) => arrange(() => (isOpen ? modules.fold(module) : modules.open(module))));
-  const plot = new Plot(labels, store.quantity.title, () => refresh("rows"), signal);
+  const plot = plotOf(labels, store.quantity.title, () => refresh("rows"), signal);
   const axis = new Axis();
   const range = new Rangebar(lens, signal);
-  const legend = new Legend(
+  const legend = legendOf(
     store.quantity,
     (low, high) => setRange(domainBetween(low, high, source.shown.scale) ?? byHand),
     () => setRange(null),
@@ -108,16 +115,15 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
   const { scroll, region, cells } = plot;
   const lanes = element("div", "gv-lanes", {}, loss.label, loss.lane, scroll, axis.element, range.element);
   const above = [...head.parts, toolbar.element];
-  const below = [toolbar.selection, legend.element, copy.said, numbers.element, probe, announcer.element];
-  const root = element("div", "gv gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...above, lanes, ...below);
+  const below = element("div", "gv-below", {}, toolbar.selection, legend.element, copy.said, numbers.element);
+  const root = element("div", "gv gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...above, lanes, below, probe, announcer.element);
   const places: Places = { root, lanes, scroll, region, plot: cells, lossLane: loss.lane };
   const brush = new Brush(store, source, lens, plot, () => crosshair.togglePin(), signal);
   const crosshair = crosshairIn(places, { fold: foldRow, select: (from, to) => brush.cells(from, to), deselect: commands.deselect }, signal);
   const parts: Parts = { store, source, lens, plot, loss, axis, range, labels, legend, toolbar, brush, announcer };
 
-  const frames = new Frames(root, act, () => refresh("layout"), () => refresh("theme"), signal);
+  const frames = framesOf(root, act, () => refresh("layout"), () => refresh("theme"), signal);
   host.append(root);
-  modules.read(store.parameters);
   followZoom(places, axis.element, lens, () => crosshair.here()?.iteration ?? null, signal);
   const unsubscribe = store.subscribe(onChange);
   listen(signal, "abort", () => {
@@ -125,7 +131,7 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
     root.remove();
   });
   head.update(store);
-  frames.schedule();
+  arrange(() => modules.read(store.parameters));
 
   function onChange(change: Change): void {
     if (change.kind === "columns") {
@@ -140,7 +146,7 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
   function act(): void {
     try {
       prepare();
-      scene = paint(parts, { theme: theme!, marks, dpr, width, byHand });
+      scene = paint(parts, { theme: theme!, marks: marks!, dpr, width, byHand });
       crosshair.update(scene);
     } catch (error) {
       // Not through the store: that would schedule the next failure.
@@ -156,18 +162,25 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
       plot.forgetAll();
     }
     if (stale.layout) applyLayout();
-    if (stale.layout || stale.theme) legend.paint((marks = new Marks(theme!, dpr)), source.shown.table, dpr);
-    if (stale.layout || stale.rows) plot.takeRows(width, dpr);
+    else if (stale.rows) plot.takeRows();
+    if (stale.theme || marks?.dpr !== dpr) legend.paint((marks = new Marks(theme!, dpr)), source.shown.table);
+    if (stale.layout || stale.rows) plot.resize(width, dpr);
     stale.layout = stale.theme = stale.rows = false;
   }
 
   function applyLayout(): void {
-    root.classList.toggle("gv-narrow", root.clientWidth < NARROW);
-    // By what is in view now. New columns do not move rows: nobody could read them.
-    plot.layOut(layOut(sortedIn(source.columnsFor(lens.extent).columns, lens.extent, modules.units, order, plot.lanes)));
-    root.style.setProperty("--gv-label", `${labels.width(store.parameters, root.clientWidth, order !== "declaration")}px`);
-    root.style.setProperty("--gv-scrollbar", `${scroll.offsetWidth - scroll.clientWidth}px`);
+    const room = root.clientWidth;
+    const label = labels.width(store.parameters, room, order !== "declaration");
+    // All is written before anything is asked: each question after a change lays out the page.
+    const isNarrow = room < NARROW;
+    root.classList.toggle("gv-narrow", isNarrow);
+    // Where it counts, and not by a property that every name would inherit.
+    lanes.style.gridTemplateColumns = region.style.gridTemplateColumns = `${label}px minmax(0, 1fr)`;
+    below.style.marginLeft = `${isNarrow ? 0 : label + GAP}px`;
     toolbar.rows.update(modules, order);
+    // By what is in view now. New columns do not move rows: nobody could read them.
+    plot.layOut(layOut(sortedIn(source.columnsFor(lens.extent).columns, lens.extent, units, order, plot.lanes)));
+    root.style.setProperty("--gv-scrollbar", `${scroll.offsetWidth - scroll.clientWidth}px`);
     dpr = devicePixelRatio || 1;
     width = Math.max(1, Math.floor(cells.clientWidth * dpr));
     loss.resize(width, dpr);

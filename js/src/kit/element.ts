@@ -17,7 +17,7 @@ export function element<K extends keyof HTMLElementTagNameMap>(
 }
 
 /** Set text only where it differs: a selection or a screen reader's place survives. */
-export function setText(target: HTMLElement, text: string): void {
+export function setText(target: Node, text: string): void {
   if (target.textContent !== text) target.textContent = text;
 }
 

@@ -1,4 +1,5 @@
 // How wide a text is, in the fonts of labels, headers and the axis.
+import { surface } from "./surface";
 
 const FONTS = {
   name: "11.5px",
@@ -9,7 +10,7 @@ const FONTS = {
 export type Font = keyof typeof FONTS;
 
 export class Ruler {
-  readonly #context = document.createElement("canvas").getContext("2d")!;
+  readonly #context = surface();
   readonly #sizes = new Map<string, number>();
   #family = "";
 

@@ -1,13 +1,11 @@
 // A part of the page as a picture: its canvases, its texts and its plain grounds, where and as they are.
+import { surface } from "./surface";
 
 /** `leave`: a selector of what is not in the picture. */
 export function snap(root: HTMLElement, leave: string): HTMLCanvasElement {
-  const canvas = document.createElement("canvas");
   const { left, top, width, height } = root.getBoundingClientRect();
   const scale = devicePixelRatio || 1;
-  canvas.width = Math.ceil(width * scale);
-  canvas.height = Math.ceil(height * scale);
-  const x = canvas.getContext("2d")!;
+  const x = surface(Math.ceil(width * scale), Math.ceil(height * scale));
   x.scale(scale, scale);
   x.translate(-left, -top);
   x.textBaseline = "middle";
@@ -15,7 +13,7 @@ export function snap(root: HTMLElement, leave: string): HTMLCanvasElement {
   x.fillStyle = groundOf(root);
   x.fillRect(left, top, width, height);
   paint(x, root, leave);
-  return canvas;
+  return x.canvas;
 }
 
 /** The first colour behind an element. */

@@ -15,39 +15,45 @@ export interface Description {
 const AWAY = 14;
 const EDGE = 2;
 
-export class Tooltip {
-  readonly #title = element("div", "gv-tooltip-title");
-  readonly #kind = element("div", "gv-tooltip-muted");
-  readonly #when = element("div", "gv-tooltip-muted");
-  readonly #value = element("div", "gv-tooltip-value");
-  readonly #flags = element("div", "gv-tooltip-flags");
-  // The live region speaks; the tooltip itself would say everything twice.
-  readonly element = element("div", "gv-tooltip", UNSPOKEN, this.#title, this.#kind, this.#when, this.#value, this.#flags);
-
-  constructor() {
-    this.element.hidden = true;
-  }
-
+export interface Tooltip {
+  element: HTMLElement;
   /** Show beside (x, y), both in the coordinates of `box`. */
-  show(description: Description, x: number, y: number, box: HTMLElement): void {
-    setLine(this.#title, description.title);
-    setLine(this.#kind, description.kind);
-    setLine(this.#when, description.when);
-    setLine(this.#value, description.value);
-    this.#flags.replaceChildren(...description.flags.map((flag) => element("div", "", {}, flag)));
-    this.#flags.hidden = !description.flags.length;
-    const { style } = this.element;
-    style.maxWidth = `${Math.min(320, box.clientWidth - 2 * EDGE)}px`;
-    style.left = style.top = "0";
-    this.element.hidden = false;
-    const { offsetWidth: width, offsetHeight: height } = this.element;
-    style.left = `${beside(x, width, box.clientWidth)}px`;
-    style.top = `${beside(y, height, box.clientHeight)}px`;
-  }
+  show(description: Description, x: number, y: number, box: HTMLElement): void;
+  hide(): void;
+}
 
-  hide(): void {
-    this.element.hidden = true;
-  }
+export function tooltip(): Tooltip {
+  const title = element("div", "gv-tooltip-title");
+  const [kind, when] = [element("div", "gv-tooltip-muted"), element("div", "gv-tooltip-muted")];
+  const value = element("div", "gv-tooltip-value");
+  const flags = element("div", "gv-tooltip-flags");
+  // The live region speaks; the tooltip itself would say everything twice.
+  const made = element("div", "gv-tooltip", UNSPOKEN, title, kind, when, value, flags);
+  const hide = (): void => {
+    made.hidden = true;
+  };
+  hide();
+
+  return {
+    element: made,
+    hide,
+
+    show(description, x, y, box) {
+      setLine(title, description.title);
+      setLine(kind, description.kind);
+      setLine(when, description.when);
+      setLine(value, description.value);
+      flags.replaceChildren(...description.flags.map((flag) => element("div", "", {}, flag)));
+      flags.hidden = !description.flags.length;
+      const { style } = made;
+      style.maxWidth = `${Math.min(320, box.clientWidth - 2 * EDGE)}px`;
+      style.left = style.top = "0";
+      made.hidden = false;
+      const { offsetWidth: width, offsetHeight: height } = made;
+      style.left = `${beside(x, width, box.clientWidth)}px`;
+      style.top = `${beside(y, height, box.clientHeight)}px`;
+    },
+  };
 }
 
 /** After the pointer if it fits, else before it, else at the edge. */

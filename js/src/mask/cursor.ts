@@ -2,7 +2,7 @@
 // never asks the kernel.
 import { element, setText } from "../kit/element";
 import type { Description } from "../kit/tooltip";
-import { Tooltip } from "../kit/tooltip";
+import { tooltip } from "../kit/tooltip";
 import type { Lens } from "../time/lens";
 import { sentence } from "./describe";
 import type { Plot } from "./plot";
@@ -16,7 +16,7 @@ export interface Commands {
 
 export class Cursor {
   readonly #line = element("div", "gv-line");
-  readonly #tooltip = new Tooltip();
+  readonly #tooltip = tooltip();
   readonly #live = element("div", "gv-live", { "aria-live": "polite" });
   #at: { row: number; iteration: number; by: "pointer" | "keys" } | null = null;
   #speak: ReturnType<typeof setTimeout> | undefined;

@@ -3,17 +3,20 @@ import type { Change } from "../data/feed";
 import { onDrag } from "../kit/drag";
 import { element, setLine, setText } from "../kit/element";
 import { messageOf } from "../kit/errors";
-import { Frames } from "../kit/frames";
+import type { Frames } from "../kit/frames";
+import { framesOf } from "../kit/frames";
 import { Ruler } from "../kit/measure";
 import { isDark, readTheme } from "../kit/theme";
 import type { Theme } from "../kit/theme";
 import { unitsOf } from "../rows/folds";
 import { Modules } from "../rows/modules";
-import { Rowbar } from "../rows/rowbar";
+import type { Rowbar } from "../rows/rowbar";
+import { rowbar } from "../rows/rowbar";
 import { Axis } from "../time/axis";
 import { Lens } from "../time/lens";
 import { Rangebar } from "../time/rangebar";
-import { Zoombar } from "../time/zoombar";
+import type { Zoombar } from "../time/zoombar";
+import { zoombar } from "../time/zoombar";
 import { Ask } from "./ask";
 import { Cursor } from "./cursor";
 import { describe, headline, kindOf } from "./describe";
@@ -84,7 +87,7 @@ export class View {
     private readonly signal: AbortSignal,
   ) {
     const lens = this.#lens;
-    this.#rowbar = new Rowbar<Order>(
+    this.#rowbar = rowbar<Order>(
       {
         deeper: (by) => this.#arrange(() => this.#modules.deeper(by)),
         filter: (text) => this.#arrange(() => this.#modules.filter(text)),
@@ -92,13 +95,13 @@ export class View {
       },
       ORDERS,
     );
-    this.#zoombar = new Zoombar({ zoom: (factor) => lens.by(factor, this.#cursor.iteration), showAll: () => lens.toAll(), showTail: () => lens.toTail() });
+    this.#zoombar = zoombar({ zoom: (factor) => lens.by(factor, this.#cursor.iteration), showAll: () => lens.toAll(), showTail: () => lens.toTail() });
     this.#plot = new Plot(this.#ruler, () => this.#refresh("rows"), signal);
     this.#range = new Rangebar(lens, signal);
     const column = (word: string, className: string): HTMLElement => element("span", className, { role: "columnheader" }, word);
     const header = element("div", "gv-mask-header gv-mask-columns", { role: "row", "aria-rowindex": "1" }, column("module", ""), column("entries", "gv-mask-size"), column("bytes", "gv-mask-size gv-mask-bytes"), column("iterations", "gv-mask-over"), column("", ""));
     const help = "arrow keys move from row to row and from change to change, Enter freezes or unfreezes, Space folds and opens modules, plus and minus zoom, Escape leaves";
-    this.#grid = element("div", "gv-region-of-rows", { tabindex: "0", role: "treegrid", "aria-label": `which parameters train: ${help}` }, header, this.#plot.scroll);
+    this.#grid = element("div", "gv-region", { tabindex: "0", role: "treegrid", "aria-label": `which parameters train: ${help}` }, header, this.#plot.scroll);
     const time = element("div", "gv-mask-time gv-mask-columns", {}, this.#axis.element, this.#range.element);
     const table = element("div", "gv-mask-table", {}, this.#grid, time);
     this.#ask = new Ask(table);
@@ -118,7 +121,7 @@ export class View {
     );
     host.append(this.#root);
     this.#modules.read(store.parameters, MANY_ROWS);
-    this.#frames = new Frames(this.#root, () => this.#tryPaint(), () => this.#refresh("layout"), () => this.#refresh("theme"), signal);
+    this.#frames = framesOf(this.#root, () => this.#tryPaint(), () => this.#refresh("layout"), () => this.#refresh("theme"), signal);
     this.#watch();
     this.#frames.schedule();
   }

@@ -1,6 +1,5 @@
 // The names beside the lanes. Long names keep their end, which is what tells them apart.
-import { element } from "../kit/element";
-import type { Font } from "../kit/measure";
+import { element, setText } from "../kit/element";
 import { Ruler } from "../kit/measure";
 import { unitsOf } from "./folds";
 import type { Header, Row } from "./rows";
@@ -21,6 +20,7 @@ export class Labels {
   #needed: number[] = [];
   #measured: readonly Parameter[] = [];
   #room = 0;
+  #places: Place[] = [];
 
   /** `onFold`: a module is to be folded, or opened again. */
   constructor(onFold: (module: string, folded: boolean) => void) {
@@ -53,39 +53,59 @@ export class Labels {
     );
   }
 
-  /** Show these rows and headers. */
+  /** Show these rows and headers. Places stay and are written anew: other elements would cost the page far more. */
   update(rows: readonly Row[], headers: readonly Header[]): void {
-    this.element.replaceChildren(...headers.map((header) => this.#header(header)), ...rows.map((row) => this.#row(row)));
+    const wanted = [...rows, ...headers];
+    wanted.forEach((each, i) => {
+      const kind = !("name" in each) ? "header" : each.folded ? "fold" : "parameter";
+      let place = this.#places[i];
+      if (place?.kind !== kind) {
+        const made = placeFor(kind);
+        if (place) place.element.replaceWith(made.element);
+        else this.element.append(made.element);
+        this.#places[i] = place = made;
+      }
+      this.#write(place, each);
+    });
+    for (const { element } of this.#places.splice(wanted.length)) element.remove();
   }
 
-  #header({ label, top, height }: Header): HTMLElement {
-    const made = module(label, true, this.#fit(label, this.#room - TRIANGLE, "header"));
-    made.style.cssText = `top:${top}px;height:${height}px`;
-    return made;
-  }
-
-  #row({ name, label, note, folded, top }: Row): HTMLElement {
-    const text = folded
-      ? module(name, false, this.#fit(label, this.#room - NOTE - TRIANGLE, "header"))
-      : element("span", "gv-name", {}, this.#fit(label, this.#room - NOTE, "name"));
-    const made = element("div", "gv-label", { "data-parameter": name, title: name }, text, element("span", "gv-note-column", {}, note));
-    // The gap below the row is not the row's: the label is centred on what is painted.
-    made.style.cssText = `top:${top}px;height:${PITCH - 1}px`;
-    return made;
-  }
-
-  #fit(text: string, room: number, font: Font): string {
-    return fitEnd(text, room, (t) => this.measure(t, font));
+  #write(place: Place, shown: Row | Header): void {
+    const { kind, element, name, text, note } = place;
+    const { label, top } = shown;
+    const isRow = "name" in shown;
+    const path = isRow ? shown.name : label;
+    const room = this.#room - (isRow ? NOTE : 0) - (kind === "parameter" ? 0 : TRIANGLE);
+    const font = kind === "parameter" ? "name" : "header";
+    setText(text, fitEnd(label, room, (t) => this.measure(t, font)));
+    setText(note, isRow ? shown.note : "");
+    element.title = path;
+    if (isRow) element.dataset.parameter = path;
+    if (kind !== "parameter") name.dataset.module = path;
+    // The gap below a row is not the row's: the label is centred on what is painted.
+    const box = `top:${top}px;height:${isRow ? PITCH - 1 : shown.height}px`;
+    if (box !== place.box) element.style.cssText = place.box = box;
   }
 }
 
-/** The name of a module, which opens and closes it. Keys do it too, so there is no stop for each in the order of tabs. */
-function module(path: string, isOpen: boolean, text: string): HTMLButtonElement {
-  return element(
-    "button",
-    "gv-block",
-    { type: "button", tabindex: "-1", "aria-expanded": String(isOpen), "data-module": path, title: path },
-    element("i", "gv-triangle"),
-    text,
-  );
+/** Where something is named: the header of a module that is open, one that is folded into a row, or a parameter. */
+interface Place {
+  kind: "header" | "fold" | "parameter";
+  element: HTMLElement;
+  name: HTMLElement;
+  text: Text;
+  note: Text;
+  /** As it was last placed. */
+  box: string;
+}
+
+function placeFor(kind: Place["kind"]): Place {
+  const [text, note] = [new Text(), new Text()];
+  // The name of a module opens and closes it. Keys do it too, so there is no stop for each in the order of tabs.
+  const name =
+    kind === "parameter"
+      ? element("span", "gv-name", {}, text)
+      : element("button", "gv-block", { type: "button", tabindex: "-1", "aria-expanded": String(kind === "header") }, element("i", "gv-triangle"), text);
+  const made = kind === "header" ? name : element("div", "gv-label", {}, name, element("span", "gv-note-column", {}, note));
+  return { kind, element: made, name, text, note, box: "" };
 }

@@ -12,25 +12,25 @@ export interface RowCommands<Order extends string> {
   sort(order: Order): void;
 }
 
-export class Rowbar<Order extends string> {
-  readonly #fold: HTMLButtonElement;
-  readonly #unfold: HTMLButtonElement;
-  readonly #orders: readonly HTMLButtonElement[];
-  readonly parts: readonly HTMLElement[];
+export interface Rowbar<Order extends string> {
+  parts: readonly HTMLElement[];
+  update(modules: Modules, current: Order): void;
+}
 
-  /** `orders`: what the button of each says; it has the picture of that name. */
-  constructor(commands: RowCommands<Order>, orders: Record<Order, string>) {
-    this.#fold = button("fold", "fold modules", () => commands.deeper(-1));
-    this.#unfold = button("unfold", "open modules", () => commands.deeper(1));
-    this.#orders = (Object.keys(orders) as Order[]).map((order) => button(order, `rows: ${orders[order]}`, () => commands.sort(order)));
-    const filter = element("input", "gv-filter", { type: "search", placeholder: "filter parameters", "aria-label": "filter parameters by words", spellcheck: "false" });
-    listen(filter, "input", () => commands.filter(filter.value));
-    this.parts = [filter, group("order of rows", ...this.#orders), group("modules", this.#fold, this.#unfold)];
-  }
+/** `orders`: what the button of each says; it has the picture of that name. */
+export function rowbar<Order extends string>(commands: RowCommands<Order>, orders: Record<Order, string>): Rowbar<Order> {
+  const fold = button("fold", "fold modules", () => commands.deeper(-1));
+  const unfold = button("unfold", "open modules", () => commands.deeper(1));
+  const buttons = (Object.keys(orders) as Order[]).map((order) => button(order, `rows: ${orders[order]}`, () => commands.sort(order)));
+  const filter = element("input", "gv-filter", { type: "search", placeholder: "filter parameters", "aria-label": "filter parameters by words", spellcheck: "false" });
+  listen(filter, "input", () => commands.filter(filter.value));
+  return {
+    parts: [filter, group("order of rows", ...buttons), group("modules", fold, unfold)],
 
-  update({ isDeepest, isShallowest }: Modules, current: Order): void {
-    enable(this.#fold, !isShallowest);
-    enable(this.#unfold, !isDeepest);
-    for (const each of this.#orders) press(each, each.dataset.icon === current);
-  }
+    update({ isDeepest, isShallowest }, current) {
+      enable(fold, !isShallowest);
+      enable(unfold, !isDeepest);
+      for (const each of buttons) press(each, each.dataset.icon === current);
+    },
+  };
 }

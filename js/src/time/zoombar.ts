@@ -13,25 +13,24 @@ export interface ZoomCommands {
   showTail(): void;
 }
 
-export class Zoombar {
-  readonly #in: HTMLButtonElement;
-  readonly #out: HTMLButtonElement;
-  readonly #whole: HTMLButtonElement;
-  readonly #tail: HTMLButtonElement;
-  readonly element: HTMLElement;
+export interface Zoombar {
+  element: HTMLElement;
+  update(lens: Lens): void;
+}
 
-  constructor(commands: ZoomCommands) {
-    this.#in = button("in", "zoom in (+, or Ctrl and wheel)", () => commands.zoom(1 / STEP));
-    this.#out = button("out", "zoom out (−)", () => commands.zoom(STEP));
-    this.#whole = button("whole", "show the whole run (0)", () => commands.showAll());
-    this.#tail = button("tail", "follow the newest iterations (t)", () => commands.showTail());
-    this.element = group("iterations", this.#out, this.#in, this.#whole, this.#tail);
-  }
+export function zoombar(commands: ZoomCommands): Zoombar {
+  const closer = button("in", "zoom in (+, or Ctrl and wheel)", () => commands.zoom(1 / STEP));
+  const further = button("out", "zoom out (−)", () => commands.zoom(STEP));
+  const whole = button("whole", "show the whole run (0)", () => commands.showAll());
+  const tail = button("tail", "follow the newest iterations (t)", () => commands.showTail());
+  return {
+    element: group("iterations", further, closer, whole, tail),
 
-  update({ zoom, extent, isWhole }: Lens): void {
-    enable(this.#in, extent.span > NARROWEST);
-    enable(this.#out, !isWhole);
-    press(this.#whole, zoom.kind === "whole");
-    press(this.#tail, zoom.kind === "tail");
-  }
+    update({ zoom, extent, isWhole }) {
+      enable(closer, extent.span > NARROWEST);
+      enable(further, !isWhole);
+      press(whole, zoom.kind === "whole");
+      press(tail, zoom.kind === "tail");
+    },
+  };
 }
