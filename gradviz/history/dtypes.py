@@ -158,10 +158,9 @@ class DtypePicture(Picture):
         store = self._store
         with store.lock:
             states = np.full(len(store.parameters), NO_STATE, np.uint8)
-            if held := store.held("backward"):
-                segment, rows = held[-1]
-                last = int(np.arange(len(segment))[rows][-1])
-                newest = self._reading(lambda: segment.planes(("state",), slice(last, last + 1), None)["state"][0])
+            if (found := store.newest("backward")) is not None:
+                segment, row = found
+                newest = self._reading(lambda: segment.planes(("state",), row, None)["state"][0])
                 states[: len(newest)] = newest
             return states
 

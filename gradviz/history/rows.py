@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -169,8 +170,16 @@ class RowStore(Series[Block, Any]):
         chunk = self.chunks[-1] if self.chunks else None
         if chunk is None or chunk.is_full or chunk.n_parameters != len(states) or chunk.attempt != attempt:
             chunk = self._fresh(attempt, len(states))
-            self.chunks.append(chunk)
+            self.begin_chunk(chunk)
         chunk.append(iteration, epoch, statistics, states)
+
+    def begin_of(self, iteration: int) -> int:
+        """The first row of the chunk that an iteration is in, where rows ascend; 0 if it is in none.
+
+        Who asks for the newest rows would look through all chunks, of which a long run has hundreds.
+        """
+        place = bisect_right(self.chunks, iteration, key=lambda chunk: int(chunk.iteration[0])) - 1
+        return self.evicted + sum(map(len, self.chunks[:place])) if place >= 0 else 0
 
     def evict(self) -> int:
         """Let go of the oldest chunk, but keep its memory for the next: fresh pages cost more than what is copied."""

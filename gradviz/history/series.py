@@ -50,9 +50,15 @@ class Series(Generic[C, P]):
         self.chunks: list[C] = []
         self.parts: list[P] = []
         self.evicted = 0
+        self._n_before = 0  # rows of all chunks but the newest, which alone grows
 
     def __len__(self) -> int:
-        return self.evicted + sum(map(len, self.chunks))
+        return self.evicted + self._n_before + (len(self.chunks[-1]) if self.chunks else 0)
+
+    def begin_chunk(self, chunk: C) -> None:
+        """Let the rows to come go there."""
+        self._n_before = len(self) - self.evicted
+        self.chunks.append(chunk)
 
     @property
     def stored(self) -> int:
@@ -69,11 +75,19 @@ class Series(Generic[C, P]):
         end = len(self) if stop is None else min(stop, len(self))
         if start < self.evicted:  # what is in memory can be read when its files cannot
             yield from _pieces(self.parts, 0, start, min(end, self.evicted))
-        yield from _pieces(self.chunks, self.evicted, start, end)
+        yield from self._in_memory(start, end)
 
     def unstored(self) -> list[Piece[C, P]]:
         """What is in memory alone."""
-        return list(_pieces(self.chunks, self.evicted, self.stored, len(self)))
+        return list(self._in_memory(self.stored, len(self)))
+
+    def _in_memory(self, start: int, stop: int) -> Iterator[Piece[C, P]]:
+        """Who asks for the newest rows looks at the newest chunks alone: a long run has hundreds."""
+        place, first = len(self.chunks), len(self)
+        while place and first > start:
+            place -= 1
+            first -= len(self.chunks[place])
+        return _pieces(self.chunks[place:], first, start, stop)
 
     def open(self, parts: list[P]) -> None:
         """Take over rows that are on disk; there are none yet in memory."""
@@ -90,6 +104,8 @@ class Series(Generic[C, P]):
         if not self.chunks or self.evicted + len(self.chunks[0]) > self.stored:
             return 0
         oldest = self.chunks.pop(0)
+        if self.chunks:
+            self._n_before -= len(oldest)
         self.evicted += len(oldest)
         return oldest.nbytes
 

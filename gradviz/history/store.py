@@ -128,12 +128,27 @@ class Store:
     ) -> list[tuple[Segment, Places]]:
         """Where the rows of a stage lie that hold, from the iteration `first` to `last`."""
         found: list[tuple[Segment, Places]] = []
-        for segment, rows in self.stages[stage].pieces() if stage in self.stages else ():
+        if stage not in self.stages:
+            return found
+        start = self.stages[stage].begin_of(first) if first and self.attempts.is_plain else 0
+        for segment, rows in self.stages[stage].pieces(start):
             end = self.attempts.written(segment.attempt) if all_attempts else self.attempts.end(segment.attempt)
             low, high = np.searchsorted(segment.iteration[rows], (first, min(end - 1, last) + 1)) + rows.start
             if low < high:
                 found.append((segment, slice(int(low), int(high))))
         return found
+
+    def newest(self, stage: str) -> tuple[Segment, slice] | None:
+        """Where the last row of a stage lies that holds; None if there is none."""
+        if stage not in self.stages:
+            return None
+        rows = self.stages[stage]
+        found = list(rows.pieces(max(len(rows) - 1, 0))) if self.attempts.is_plain else self.held(stage)
+        if not found:
+            return None
+        segment, places = found[-1]
+        last = int(np.arange(len(segment))[places][-1])
+        return segment, slice(last, last + 1)
 
     def read_metrics(self, start: int = 0, stop: int | None = None, *, all_attempts: bool = False) -> Columns:
         """The metrics of the iterations that hold, the rows [start, stop) of them."""

@@ -161,7 +161,7 @@ class Table(Series[Sheet, Any]):
     def append(self, row: Mapping[str, Any]) -> None:
         """Copy one row to the end, texts as places in their vocabulary: the fast way."""
         if not self.chunks or not self.chunks[-1].room:
-            self.chunks.append(Sheet(self.schema, CHUNK))
+            self.begin_chunk(Sheet(self.schema, CHUNK))
         self.chunks[-1].append(self.schema, row)
 
     def extend(self, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
@@ -174,7 +174,7 @@ class Table(Series[Sheet, Any]):
             for name, values in columns.items()
         }
         if not self.chunks or self.chunks[-1].room < length:
-            self.chunks.append(Sheet(self.schema, max(CHUNK, length)))
+            self.begin_chunk(Sheet(self.schema, max(CHUNK, length)))
         self.chunks[-1].extend(self.schema, given, length)
 
     def read(self, start: int = 0, stop: int | None = None) -> Columns:

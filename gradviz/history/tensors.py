@@ -76,7 +76,7 @@ class Tensors(Series[Shelf, Any]):
 
     def keep(self, kept: Kept, array: NDArray[Any]) -> None:
         """Copy one."""
-        self.chunks.append(Shelf(KeptTensor(kept, array.copy())))
+        self.begin_chunk(Shelf(KeptTensor(kept, array.copy())))
 
     def find(self, name: str, iteration: int | None, call: int | None, example: int | None) -> list[KeptTensor]:
         """Those of a name."""
