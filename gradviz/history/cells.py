@@ -5,6 +5,8 @@ A column of an iteration that was thinned has the loss alone, and joins the one 
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,6 +49,13 @@ class Picture:
         """Draw anew, or go on from what shows the first iterations already."""
         self._overview, self._seen = overview or Overview(), seen
 
+    def redraw_newest(self) -> None:
+        """Draw the last column anew: more is known of the newest iteration than when it was drawn."""
+        with self._store.lock:
+            if self._seen == len(self._store.iterations):
+                start = self._overview.drop_newest()
+                self._seen = bisect_left(self._store.iterations, start)
+
     def overview(self) -> tuple[Columns, int]:
         """The whole run in a bounded number of columns, and how many iterations they show."""
         with self._store.lock:
@@ -66,12 +75,13 @@ class Picture:
                 return columns_of(gathered([], _PLANES, places), Column(np.empty(0)))
             first, last = int(iteration[0]), int(iteration[-1])
             rows = gathered(store.held("backward", first=first, last=last), _PLANES, places)
+            recorded = rows.iteration
             if not np.array_equal(rows.iteration, iteration):
                 rows = _aligned(rows, iteration, places)
             columns = columns_of(rows, store.read_loss(start, stop))
             if store.thins:
                 joins = store.read_metrics(start, stop)["thinned"].values & (iteration > self._first_recorded())
-                columns.flags[joins, :-1] = 0
+                columns.flags[joins & ~np.isin(iteration, recorded), :-1] = 0
             return columns
 
     def _first_recorded(self) -> int:

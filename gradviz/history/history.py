@@ -109,6 +109,8 @@ class History(View):
         self.progress = Progress()
         self.freezer: Freezer | None = None
         """Of the run that is under way; None where there is none that can be asked."""
+        self.n_completed = 0
+        """How often something was added to an iteration that pictures may have shown without it: see `complete`."""
         self._picture = Picture(self._store)
         self._resumed_at: tuple[int, int] | None = None
         self._keeper = Keeper(
@@ -227,6 +229,12 @@ class History(View):
     def stages(self) -> tuple[str, ...]:
         """At which points numbers were taken, as far as there are any."""
         return tuple(self._store.stages)
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether there is anything but iterations that were not recorded."""
+        with self._store.lock:
+            return any(piece.of.n_parameters for rows in self._store.stages.values() for piece in rows.pieces())
 
     def asked(self, measure: str, stage: str, start: int, stop: int, most: int) -> Columns:
         """The iterations [start, stop) as at most so many columns of a picture, the loss as the last row.
@@ -374,12 +382,7 @@ class History(View):
         with store.lock:
             if epoch >= len(store.epoch_starts):
                 store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
-            n_bytes = 8 * len(row)
-            for stage, (table, own) in measured.items():
-                n_bytes += table.nbytes
-                if keeper.is_full:
-                    table, own = table[:0], own[:0]  # what a row lacks was not recorded
-                store.stage(stage).append(iteration, epoch, attempt, table, own)
+            n_bytes = 8 * len(row) + self._write_stages(iteration, epoch, measured)
             store.metrics.grow(values)
             for name, value in optional.items():
                 store.metrics.grow([name], OPTIONAL[name])
@@ -389,6 +392,36 @@ class History(View):
             store.change()
         keeper.appended(n_bytes)
         self.notify()
+
+    def complete(
+        self, statistics: NDArray[np.float64], states: NDArray[np.uint8], *, stages: Mapping[str, Row]
+    ) -> None:
+        """Add its gradients to the newest iteration, of which nothing was to be recorded until it was the last.
+
+        Parameters
+        ----------
+        statistics, states, stages
+            As `append` takes them.
+
+        Raises
+        ------
+        HistoryError
+            If there is no iteration, it has gradients already, or a stage, a state or a shape is wrong. Nothing is
+            written then.
+        """
+        store = self._store
+        newest = store.read_metrics(len(self) - 1) if store.thins and len(self) else {}
+        if not newest or not newest["thinned"].values[0] or store.held("backward", first=store.iterations[-1]):
+            raise HistoryError("The newest iteration has its gradients already, or there is none.")
+        measured = {"backward": (statistics, states), **stages}
+        self._check_measured(measured)
+        iteration, epoch = store.iterations[-1], len(store.epoch_starts) - 1
+        with store.lock:
+            n_bytes = self._write_stages(iteration, epoch, measured)
+            self._picture.redraw_newest()
+            self.n_completed += 1
+            store.change()
+        self._keeper.appended(n_bytes)
 
     def check_metrics(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Metrics as `append` would write them, before a row is due.
@@ -436,6 +469,10 @@ class History(View):
                 f"Epochs go up: iteration {iteration} cannot be of epoch {epoch}, as those before it are of epoch "
                 f"{len(store.epoch_starts) - 1}. Give each a number of its own, counted over the whole run."
             )
+        self._check_measured(measured)
+
+    def _check_measured(self, measured: Mapping[str, Row]) -> None:
+        store = self._store
         for stage, (table, own) in measured.items():
             if stage not in STAGES:
                 raise HistoryError(f"No stage is called {stage!r}: {nearest(str(stage), STAGES)}")
@@ -448,6 +485,16 @@ class History(View):
             # Deleting from bytes what is a place takes a twentieth of the time that a maximum takes.
             if n and (own.dtype != np.uint8 or own.tobytes().translate(None, _PLACES)):
                 raise HistoryError(f"States are places in {STATES}, in uint8; got {own.max()} in {own.dtype}.")
+
+    def _write_stages(self, iteration: int, epoch: int, measured: Mapping[str, Row]) -> int:
+        """Write what was measured at each stage; how many bytes that are."""
+        store, n_bytes = self._store, 0
+        for stage, (table, own) in measured.items():
+            n_bytes += table.nbytes
+            if self._keeper.is_full:
+                table, own = table[:0], own[:0]  # what a row lacks was not recorded
+            store.stage(stage).append(iteration, epoch, store.attempts.current, table, own)
+        return n_bytes
 
     def add_rows(self, table: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
         """Write rows of a tidy table: "events", "dtypes", "histograms", "precision", "activations" or "examples".

@@ -191,12 +191,12 @@ class Overview:
         """Add columns at the end, merging what shares a block, and merge all once more while there are too many."""
         if not len(columns):
             return
-        fresh = columns.at_level(self.level)
-        if self._pieces and self._goes_on(fresh):
+        if self._length:  # the first of them may belong to the last one
             last = self._pieces[-1]
             self._pieces[-1] = last[:-1]
             self._length -= 1
-            fresh = join([last[-1:], fresh]).at_level(self.level)
+            columns = join([last[-1:], columns])
+        fresh = columns.at_level(self.level)
         self._pieces.append(fresh)
         self._length += len(fresh)
         while self._length > self.capacity:
@@ -204,10 +204,11 @@ class Overview:
             self._pieces = [self.columns.at_level(self.level)]
             self._length = len(self._pieces[0])
 
-    def _goes_on(self, fresh: Columns) -> bool:
-        """Whether the first of these belongs to the last column."""
-        block, its_block = (int(start) >> self.level for start in (self._pieces[-1].start[-1], fresh.start[0]))
-        return block == its_block or bool(fresh[:1].has_loss_alone[0])
+    def drop_newest(self) -> int:
+        """Forget the last column; the iteration that it began with."""
+        columns = self.columns
+        self._pieces, self._length = [columns[:-1]], len(columns) - 1
+        return int(columns.start[-1])
 
     @property
     def columns(self) -> Columns:

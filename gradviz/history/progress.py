@@ -22,6 +22,8 @@ class Progress:
         Planned for the whole run, what ran before included; None if unknown.
     iteration : int
         Iterations run so far.
+    every : int or None
+        Of so many iterations one has its gradients recorded, and the last one; None: they are not recorded at all.
     metrics : dict of str to float
         Means of this epoch so far.
     loss : float
@@ -35,6 +37,7 @@ class Progress:
     epochs: int | None = None
     iteration: int = 0
     iterations: int | None = None
+    every: int | None = 1
     metrics: dict[str, float] = field(default_factory=dict)
     loss: float = math.nan
     message: str | None = None

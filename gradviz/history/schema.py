@@ -50,7 +50,7 @@ METRICS: Schema = {
 
 OPTIONAL: Schema = {"optimizer": "text", "thinned": "flag"}
 """Columns that it has once a row has something there; no metric is called so. Of an iteration that was thinned, nothing
-was to be recorded but its metrics: it has no row in any stage."""
+was to be recorded but its metrics: it has no row in any stage, unless it turned out later to be the last."""
 
 TEXTS = {"by": AUTHORS, "event": EVENTS, "stage": STAGES, "state": STATES}
 """The texts of columns that have no others."""

@@ -464,6 +464,8 @@ class View:
         iteration, epoch, attempt, is_thinned = (
             columns[name].values for name in ("iteration", "epoch", "attempt", "thinned")
         )
+        for segment, rows in self._store.held("backward", all_attempts=True):  # what was recorded late
+            is_thinned = is_thinned & ~((attempt == segment.attempt) & np.isin(iteration, segment.iteration[rows]))
         pieces: list[tuple[Segment, Places]] = []
         for k in np.unique(attempt[is_thinned]).tolist():
             those = is_thinned & (attempt == k)

@@ -60,6 +60,7 @@ class Stretch:
         self._thread: int | None = None
         self._is_suspended = False
         self._is_left = False
+        self._is_ours = True  # nobody else's code has run in between
         self.gate = Gate()
         self.shown = shown
         self.since = time.time()
@@ -97,7 +98,7 @@ class Stretch:
         atexit.register(self._leave_if_suspended)  # whoever holds the iterator to the program's end asks no more either
         try:
             while self._advance():
-                self._is_suspended = True
+                self._is_suspended, self._is_ours = True, False
                 yield self._training.state
                 self._is_suspended = False
         finally:
@@ -191,6 +192,7 @@ class Stretch:
 
     def _conclude(self, halted: bool) -> None:
         training = self._training
+        training.complete(is_ours=self._is_ours)
         if training.guard.requested:  # in the last handlers
             raise KeyboardInterrupt
         training.state.status = "halted" if halted else "completed"
@@ -203,6 +205,7 @@ class Stretch:
     def _broken_off(self, error: BaseException) -> BaseException:
         """Say in the state how it ended; the error to raise."""
         training = self._training
+        training.complete(is_ours=self._is_ours)
         # Ctrl-C reaches the workers of a DataLoader too, and what they raise then is still the interrupt.
         if isinstance(error, KeyboardInterrupt) or (training.guard.requested and isinstance(error, Exception)):
             training.state.status = "interrupted"

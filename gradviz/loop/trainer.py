@@ -64,8 +64,13 @@ def trainer(
         optimizer moved each parameter, with the parameter itself before it as the stage ``"weight"``: a copy of all
         parameters is held during the step then. ``history.update_ratios`` divides the two.
     every : int
-        Of so many iterations one is recorded, the first of them first; the others have their loss and metrics, and
-        ``"not_recorded"`` as the state of each gradient.
+        Of so many iterations one is recorded, the first of them first, and the last one of each run; the others have
+        their loss and metrics, and ``"not_recorded"`` as the state of each gradient. A run that ends before its plan
+        says so, by `early_stop`, `Loop.stop`, Ctrl-C, an error, or because its data gives out, has its last iteration
+        measured from the gradients that lie in ``.grad`` still: with `clip` at the stage ``"clipped"`` alone, and not
+        at all where others may have written into them (handlers of your own, code between the epochs of a `stream`, an
+        optimizer that is not torch's), where the step was skipped, or with LBFGS. ``keep_gradients=True`` has them in
+        any case.
     histograms_every : int, optional
         Iterations from one histogram of every gradient to the next, in ``history.histograms``, with what fewer bits
         would make of its entries in ``history.precision``; None for neither. ``record="norms"`` has neither.

@@ -317,7 +317,14 @@ class Training:
         progress.metrics, progress.loss = floats(state.metrics), values["loss"]
         if progress.iterations is not None and progress.iteration > progress.iterations:
             progress.iterations = None  # the data has more than its length said
-        self.recorder.commit(state.iteration, state.epoch, values)
+        is_last = self.guard.requested or self.gate.stops  # or an error or a handler will say so
+        self.recorder.commit(state.iteration, state.epoch, values, is_last=is_last)
+
+    def complete(self, *, is_ours: bool) -> None:
+        """The run ends here: record its last iteration; `is_ours`: nobody else's code has run between the epochs."""
+        since = ("iteration_completed", "epoch_completed", "epoch_halted", "epoch_started", "iteration_started")
+        is_untouched = is_ours and not any(each.is_users for event in since for each in self.handlers.at(event))
+        self.recorder.complete(self.state.step_state.get("gradients"), is_untouched=is_untouched)
 
     def validate(self, state: State) -> None:
         """The handler of `validate`, in its place among the user's own; its results stay until the epoch is over."""

@@ -27,6 +27,9 @@ class StepRecorder:
     iteration that is broken off leaves no row. With ``record=None`` every row says ``not_recorded``, and the step is
     not even observed.
 
+    Where not every iteration is recorded, the last one is: where the plan says beforehand that it is the last, as any
+    other; else what is measured is what the step has left behind, which nobody may have written into.
+
     Parameters
     ----------
     step : TrainStep
@@ -43,12 +46,16 @@ class StepRecorder:
         self._iteration = 0
         self._has_begun = False
         self._draft: Draft | None = None
+        self._every = None if settings.record is None else settings.every
+        self._thinned: int | None = None  # the newest iteration, if its gradients were not recorded
         if settings.record is not None:
             step.observer = self
 
     def begin(self, iteration: int) -> None:
         """Look at the model anew: shapes and dtypes may have changed between runs. `iteration` is the next one."""
         self._draft, self._has_begun, self._iteration = None, False, iteration
+        self._thinned = None
+        self.history.progress.every = self._every
         self._recorder.begin()
 
     def described(self) -> list[Parameter]:
@@ -72,7 +79,8 @@ class StepRecorder:
         """An iteration has begun: with its gradients, or where the optimizer asks for them itself, with its step."""
         if not self._has_begun:
             self._has_begun = True
-            self._draft = Draft() if self.pace.is_due(self._iteration) else None
+            is_due = self.pace.is_due(self._iteration) or self._iteration + 1 == self.history.progress.iterations
+            self._draft = Draft() if is_due else None
 
     def before_step(self) -> None:
         """The optimizer is about to move the parameters."""
@@ -92,16 +100,44 @@ class StepRecorder:
 
     # The loop's ---------------------------------------------------------------------------------------------------
 
-    def commit(self, iteration: int, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Write the row of a finished iteration, and what was frozen or unfrozen for it."""
+    def commit(self, iteration: int, epoch: int, metrics: Mapping[str, float], *, is_last: bool = False) -> None:
+        """Write the row of a finished iteration, and what was frozen or unfrozen for it; `is_last` is what is known."""
         with self.pace:
             report, draft = self._step.report, self._draft
+            if draft is None and is_last and self._every is not None:
+                draft = self._of_what_is_left()
+            self._thinned = iteration if draft is None and self._every is not None else None
             self._draft, self._has_begun, self._iteration = None, False, iteration + 1
             if report.closure_calls:
                 metrics = {**metrics, "closure_calls": report.closure_calls}
             beside = report.loss_scale, report.skipped, report.frozen, report.unfrozen
             self._recorder.commit(draft, Outcome(iteration, epoch, metrics, *beside, by=report.by))
             self.pace.end_iteration(was_recorded=draft is not None)
+
+    def complete(self, kept: Any = None, *, is_untouched: bool) -> None:
+        """The run ends here: the newest iteration is recorded after all, where that can be done rightly.
+
+        Parameters
+        ----------
+        kept : Grad, optional
+            Its gradients, if they were kept.
+        is_untouched : bool
+            Whether nobody can have written into those in ``.grad``.
+        """
+        iteration, self._thinned = self._thinned, None
+        if iteration is not None and (isinstance(kept, Grad) or is_untouched):
+            draft = self._of_what_is_left(kept if isinstance(kept, Grad) else None)
+            if draft is not None:
+                self._recorder.complete(draft, iteration)
+
+    def _of_what_is_left(self, kept: Grad[Any] | None = None) -> Draft | None:
+        """What can be measured of the last step's gradients now that it is over."""
+        stage, gradients = self._step.left or ("backward", None) if kept is None else ("backward", kept)
+        if gradients is None:
+            return None
+        draft = Draft()
+        self._recorder.observe(draft, stage, Gradients(gradients.given, gradients.unused, gradients._kind))
+        return draft if draft.rows else None
 
 
 class _Stepped:

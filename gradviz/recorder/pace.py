@@ -67,6 +67,11 @@ class Pace:
         if not self._depth:
             self._own += time.perf_counter() - self._began
 
+    @property
+    def thins(self) -> bool:
+        """Whether there may be iterations that are not recorded."""
+        return self._every > 1 or self._budget is not None
+
     def is_due(self, count: int) -> bool:
         """Whether to record the iteration of this number."""
         if count % self._every:

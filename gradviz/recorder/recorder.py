@@ -213,6 +213,16 @@ class Recorder:
         except Exception as error:
             self.warn(error)
 
+    def complete(self, draft: Draft, iteration: int) -> None:
+        """Add to the newest row, which has no gradients, what was measured of them after all."""
+        try:
+            stages = dict(draft.rows)
+            table, states = stages.pop("backward", _NO_ROW)
+            self._write_beside(iteration, draft)
+            self.history.complete(table, states, stages=stages)
+        except Exception as error:
+            self.warn(error)
+
     def _write_beside(self, iteration: int, draft: Draft) -> None:
         """Histograms that were taken, and dtypes that have changed. The row is written whatever comes of it."""
         try:

@@ -58,6 +58,11 @@ class Mask:
         self._optimized: frozenset[str] = frozenset()
         self._groups: list[Any] = []
 
+    def has_changed(self, found: Found) -> bool:
+        """Whether something was frozen, unfrozen, added or replaced since the last look."""
+        is_still = stillness.changes() == self._stillness
+        return not (is_still and (found.kind is self._kind or self._is_as_before(found)))
+
     def look(self, found: Found) -> bool:
         """Whether anything changed since the last look.
 
@@ -70,7 +75,7 @@ class Mask:
         ModelError
             If DDP would not reduce what was unfrozen.
         """
-        if stillness.changes() == self._stillness and (found.kind is self._kind or self._is_as_before(found)):
+        if not self.has_changed(found):
             self._kind = found.kind
             return False
         is_first, parameters = not self._trained, found.leaves.parameters

@@ -115,6 +115,7 @@ class TrainStep:
         self.observer: Observer | None = None
         self.report = Report()
         self._closure_calls = 0
+        self._is_done = False
         self._clip = as_clip(clip)
         self._strict = _flag("strict", strict)
         self.stream = None if seed is None else RandomStream(model, seed)
@@ -236,6 +237,7 @@ class TrainStep:
         """
         if "loss_scale_state" not in state:
             raise StateTypeError("A step takes the state that init or the step before gave: state = step.init(batch).")
+        self._is_done = False
         found = Found.of(self.model)
         scale_state, iteration = state["loss_scale_state"], state["i"].item()
         used = scale_used(self.loss_scale, scale_state)
@@ -254,6 +256,7 @@ class TrainStep:
         frozen, unfrozen, by = self.mask.changes()
         self.report = Report(used, not tried.is_finite, frozen, unfrozen, self._closure_calls, by)
         self.skips.watch(tried, used, iteration)
+        self._is_done = True
         new = self._following(state, group, tried)
         # A parameter that is reached for the first time has its moments from now on.
         self.unused = unused = tried.unused
@@ -382,6 +385,24 @@ class TrainStep:
                 yield
             finally:
                 self.mode = None
+
+    @property
+    def left(self) -> tuple[str, Grad[Any]] | None:
+        """What the last step has left in ``.grad``, and the stage that it is of: "backward", or "clipped" with a clip.
+
+        None if the step was broken off or skipped, if its optimizer may write into gradients or asks for them several
+        times, or if something was frozen, unfrozen or cleared since. What else was written into them is not known here.
+        """
+        if not self._is_done or self.report.skipped or self._needs_closure or rewrites_gradients(self.optimizer):
+            return None
+        found = Found.of(self.model)
+        if self.mask.has_changed(found):
+            return None
+        parameters = self.masters.of_all(found.parameters)
+        gradient = Grad._from(self.evaluate.in_optimizer(found.kind), parameters, list(map(_grad, parameters)))
+        if set(gradient.unused) != self.unused:
+            return None
+        return "backward" if self._clip is None else "clipped", gradient
 
     def _in_training_mode(self) -> contextlib.AbstractContextManager[Any]:
         # A loop sets the flags once for the whole run; a step on its own sets them for itself, where there are any.

@@ -15,6 +15,7 @@ from gradviz.recorder.pace import Pace
 from gradviz.recorder.recorder import Draft, Recorder
 from gradviz.recorder.subject import Gradients
 from gradviz.watching.backward import current_pass
+from gradviz.watching.leftover import Leftover
 from gradviz.watching.models import Held, Models
 
 FIRST = 3
@@ -26,6 +27,8 @@ class Taken(NamedTuple):
 
     Attributes
     ----------
+    place : int
+        Of the optimizer that took the step.
     draft : Draft or None
         What was measured; None where nothing was to be.
     loss_scale : float
@@ -34,6 +37,7 @@ class Taken(NamedTuple):
         0 without a closure.
     """
 
+    place: int
     draft: Draft | None
     loss_scale: float
     skipped: bool
@@ -73,6 +77,8 @@ class Tap:
         self._count = 0  # iterations so far
         self._always_read = False
         self._stepped_within: int | None = None
+        self._leftover = Leftover() if pace.thins else None
+        self._reached_last: set[int] = set()
         self._begin()
 
     def _begin(self) -> None:
@@ -141,6 +147,8 @@ class Tap:
         gradients = self._gradients()
         self._recorder.observe(draft, "backward", gradients, of=self.place)
         self._is_touched = False
+        if self._leftover is not None:
+            self._leftover.come(gradients.reached.values())
         if "clipped" in self._recorder.stages:
             self._traces = _Traces.of(gradients, self._sample)
         if self._wants_histograms():
@@ -196,6 +204,9 @@ class Tap:
             ]
         else:
             self.has_gradients()
+            if self._leftover is not None and self._draft is not None:
+                is_rewritten = self._is_touched or self._always_read or "clipped" in self._draft.rows
+                self._leftover.give(self._gradients().reached.values(), is_rewritten=is_rewritten)
         if self._draft is not None and self._recorder.wants_updates:
             self._recorder.before_step(self._draft, dict(zip(self._held.names, self._held.parameters, strict=True)))
 
@@ -266,10 +277,26 @@ class Tap:
             skipped = skipped or float(self._found_inf) > 0
         if self._draft is not None and not skipped:
             self._recorder.after_step(self._draft, of=self.place)
-        taken = Taken(self._draft, self._scale, skipped, self._closure_calls)
+        taken = Taken(self.place, self._draft, self._scale, skipped, self._closure_calls)
+        if self._leftover is not None and self._draft is not None:
+            self._leftover.leave(self._gradients().reached.values())
         self._count += 1
+        self._reached_last = self._reached
         self._begin()
         return taken
+
+    def of_what_is_left(self) -> Draft | None:
+        """What can be measured of the last step, which was not to be recorded, now that no other comes."""
+        if self._leftover is None:
+            return None
+        self._reached = self._reached_last
+        gradients = self._gradients()
+        stage = self._leftover.stage(gradients.reached.values())
+        if stage is None:
+            return None
+        draft = Draft()
+        self._recorder.observe(draft, stage, gradients, of=self.place)
+        return draft if draft.rows else None
 
 
 class _Traces(NamedTuple):

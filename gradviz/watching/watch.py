@@ -83,8 +83,10 @@ def watch(
     record : {"all", "norms", None}
         All statistics of every gradient; its norm and counts of what is not finite; or no gradients at all.
     every : int
-        Of so many steps of an optimizer one is recorded. The others have a row in ``history.metrics``, and
-        ``"not_recorded"`` as the state of each gradient.
+        Of so many steps of an optimizer one is recorded, and the last before `Watch.close`, if its gradients are in
+        ``.grad`` then as the step had them: nothing was cleared since, no loss scale was in them, and its row was not
+        read from `Watch.history` before. The others have a row in ``history.metrics``, and ``"not_recorded"`` as the
+        state of each gradient. If you clip, the last one has the stage ``"clipped"`` alone.
     stages : list of str
         ``"backward"``: as the backward passes have left it, accumulated and without the scaler's scale. ``"clipped"``:
         as the optimizer gets it, where that differs; a write of yours through ``.data`` that leaves nearly all entries
@@ -208,6 +210,7 @@ class Watch:
         self._began_at = history.progress.iteration = self._iteration
         self._epoch = self._means_of = max(len(history.epoch_starts) - 1, 0)
         history.progress.begin()
+        history.progress.every = None if settings.record is None else settings.every
         self._backward_end = BackwardEnd(self._backward_ended)
         self._backward_end.follow(followed.trainable)
         self._hooks = [
@@ -338,6 +341,7 @@ class Watch:
             for hooks in self._hooks:
                 hooks.close()
             self._backward_end.close()
+            self._complete_last()
             self._commit()
             self._end_epoch()
         progress = self._history.progress
@@ -353,6 +357,17 @@ class Watch:
         # One may be that of a step under way.
         if self._iteration == self._began_at and 1 < self._n_passes < MANY_PASSES:
             self._warn_of_no_step()
+
+    def _complete_last(self) -> None:
+        """Measure the last iteration after all, where its gradients are there still."""
+        if self._finished is None:
+            return
+        taken, outcome = self._finished
+        if taken.draft is None and not taken.skipped and taken.loss_scale == 1:
+            try:
+                self._finished = taken._replace(draft=self._taps[taken.place].of_what_is_left()), outcome
+            except Exception as error:
+                self._recorder.warn(error)
 
     def shares(self, models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> bool:
         """Whether it watches one of these."""

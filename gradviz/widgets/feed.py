@@ -66,10 +66,12 @@ class ColumnFeed:
         self._columns_sent = 0
         self._epochs_sent = 0
         self._coarse = False
+        self._n_completed = history.n_completed
 
     def must_begin_anew(self, *, final: bool) -> bool:
-        """Whether rows were taken back, or the run is over and columns had to be merged on the way."""
-        return self._columns_sent > len(self._history) or (final and self._coarse)
+        """Whether rows were taken back or completed, or the run is over and columns had to be merged on the way."""
+        is_past = self._columns_sent > len(self._history) or self._n_completed != self._history.n_completed
+        return is_past or (final and self._coarse)
 
     def message(self, *, fresh: bool) -> Message:
         """Columns, the metrics' means with the newest loss, and where epochs began."""
@@ -96,7 +98,7 @@ class ColumnFeed:
 
     def _whole(self) -> Columns:
         columns, self._columns_sent = self._picture.overview()
-        self._coarse = False
+        self._coarse, self._n_completed = False, self._history.n_completed
         return _within(columns, WHOLE_BYTES)
 
     def _new(self) -> Columns:
@@ -115,10 +117,36 @@ class ColumnFeed:
             "epochs": progress.epochs,
             "iteration": progress.iteration,
             "iterations": progress.iterations,
+            "nothing": why_nothing(self._history),
             "left_s": progress.left_s,
             "metric_names": list(metrics),
             "message": progress.message,
         }
+
+
+def why_nothing(history: History) -> str | None:
+    """Why there is no gradient to be seen; None where there is one.
+
+    Examples
+    --------
+    >>> history = History()
+    >>> why_nothing(history)
+    'no iteration recorded yet'
+    >>> history.append(4, 0, None, None, {"loss": 1.0})
+    >>> history.progress.every, history.progress.iteration, history.progress.status = 100, 5, "training"
+    >>> why_nothing(history)
+    'no record yet: every 100 iterations, now at 5'
+    """
+    every, n = history.progress.every, history.progress.iteration
+    if not len(history):
+        return "no iteration recorded yet"
+    if every == 1 or history.has_gradients:
+        return None
+    if every is None:
+        return "no gradients are recorded: record=None"
+    if history.progress.status in ("training", "paused"):
+        return f"no record yet: every {every:,} iterations, now at {n:,}"
+    return f"no record: every {every:,} iterations, and there were {n:,}"
 
 
 def _within(columns: Columns, n_bytes: int) -> Columns:

@@ -11,7 +11,7 @@ import type { DtypesMessage, Entries } from "../src/dtypes/wire";
 import type { Run } from "../src/data/wire";
 import { encode, singles } from "./encode";
 
-const run: Run = { status: "training", epoch: 0, epochs: null, iteration: 0, iterations: null, left_s: null, metric_names: [], message: null };
+const run: Run = { status: "training", epoch: 0, epochs: null, iteration: 0, iterations: null, nothing: null, left_s: null, metric_names: [], message: null };
 const TEXTS = ["parameter", "float32", "cpu", "gradient", "float16"];
 
 const bytes = (values: Int32Array | Uint32Array | Float64Array | Uint8Array): Uint8Array => new Uint8Array(values.buffer);

@@ -38,7 +38,7 @@ test("times, powers, shapes, dtypes", () => {
   assert.equal(iterations(1128, 1132), "iterations 1,128–1,131");
 });
 
-const run: Run = { status: "training", epoch: 3, epochs: 6, iteration: 1284, iterations: 2106, left_s: 42, metric_names: [], message: null };
+const run: Run = { status: "training", epoch: 3, epochs: 6, iteration: 1284, iterations: 2106, nothing: null, left_s: 42, metric_names: [], message: null };
 
 test("the head line says where the run stands", () => {
   assert.equal(epochText(run), "epoch 4 of 6");
@@ -82,7 +82,7 @@ test("the picture in a sentence says what its numbers are", () => {
   const overview = { count: 1, stop: Uint32Array.of(180) } as never;
   const parameters = [{ name: "w", dtype: "float32", shape: [2] }];
   const said = (quantity: Quantity, base: number): string =>
-    summary({ quantity, parameters, overview, domain: { lo: -4, hi: 4, base }, seen: Uint8Array.of(32) });
+    summary({ quantity, parameters, overview, run, domain: { lo: -4, hi: 4, base }, seen: Uint8Array.of(32) });
   assert.equal(said(norm, 10), "Heatmap of the gradient norms of 1 parameter over 180 iterations, from 1e-4 to 1e4. Seen at some time: frozen in 1.");
   assert.equal(said(ratio, 2), "Heatmap of the ratios of 1 parameter over 180 iterations, from 1/16 to 16. Seen at some time in a or b: frozen in 1.");
 });

@@ -13,7 +13,7 @@ function open() {
   let seq = 0;
   const receive = (changes: Change[], fresh = false): void => {
     seq += 1;
-    const run = { status: "training", epoch: 0, epochs: null, iteration: seq, iterations: null, left_s: null, metric_names: [], message: null };
+    const run = { status: "training", epoch: 0, epochs: null, iteration: seq, iterations: null, nothing: null, left_s: null, metric_names: [], message: null };
     const message = { kind: "columns", seq, fresh, level: 0, stages: [], run, changes, barred: fresh ? "" : "no run" } as MaskMessage;
     store.receive(message, [encode(singles([[1, 1]], seq), 2), new Uint8Array(8), new Uint8Array(0)]);
   };

@@ -7,7 +7,7 @@ import type { ColumnsMessage, Run } from "../src/data/wire";
 import type { Column } from "./encode";
 import { encode, singles } from "./encode";
 
-const run: Run = { status: "training", epoch: 0, epochs: null, iteration: 0, iterations: null, left_s: null, metric_names: [], message: null };
+const run: Run = { status: "training", epoch: 0, epochs: null, iteration: 0, iterations: null, nothing: null, left_s: null, metric_names: [], message: null };
 
 function open(runs: [string, string] | null = null, kept: unknown = null) {
   const sent: { kind: string; have: number }[] = [];

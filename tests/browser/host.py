@@ -84,6 +84,7 @@ class Host:
             "epochs": 1,
             "iteration": self._iterations,
             "iterations": None,
+            "nothing": None,
             "left_s": None,
             "metric_names": ["loss"],
             "message": None,

@@ -59,6 +59,20 @@ def test_each_kind_of_cell_looks_different_without_its_colour(host: OpenHost, th
     assert not page.traffic.warnings
 
 
+@pytest.mark.parametrize("widget", ["heatmap", "frozen_mask"])
+def test_while_there_is_no_gradient_it_says_why(host: OpenHost, widget: str) -> None:
+    page = host(widget=widget)
+    page.start(["a.weight", "b.weight"])
+    said, beside = page.widget.locator(".gv-empty > span"), {"changes": [], "barred": ""}
+    for iteration in (5, 6):
+        nothing = f"no record yet: every 100 iterations, now at {iteration}"
+        page.send([[np.nan, np.nan, 0.5]], [[128, 128, 0]], beside=beside, nothing=nothing)
+        expect(said).to_have_text(nothing)
+    page.send([[0.05, 0.05, 0.5]], [[0, 0, 0]], beside=beside)
+    expect(said).to_be_hidden()
+    page.traffic.assert_clean()
+
+
 def test_a_run_without_a_loss_has_no_lane_for_it_until_there_is_one(host: OpenHost) -> None:
     page = host()
     page.start(["w"])

@@ -207,6 +207,33 @@ def test_an_iteration_of_which_nothing_was_to_be_recorded_is_in_every_frame_as_n
     assert history.select(iterations=[1, 4]).thinned.tolist() == []
 
 
+def test_the_newest_iteration_can_be_given_its_gradients_later_wherever_its_row_is_then(tmp_path):
+    late, usual = History(save_to=tmp_path / "late"), History()
+    measured = np.array([row(3.0), row(4.0)]), np.zeros(2, np.uint8)
+    for each in (late, usual):
+        each.declare([parameter("a"), parameter("b")])
+        for i in range(6):
+            is_there = i == 0 or (i == 5 and each is usual)
+            taken = (np.array([row(1.0), row(2.0)]), np.zeros(2, np.uint8)) if is_there else (None, None)
+            each.append(i, 0, *(measured if i == 5 and is_there else taken), {"loss": float(i)})
+    late.overview()
+    late.flush()  # its metrics are on disk, and say that there is nothing else
+    late.complete(*measured, stages={})
+    late.end_run()
+    opened = History.open(tmp_path / "late")
+    for each in (late, opened):
+        assert each.thinned.tolist() == [1, 2, 3, 4]
+        pd.testing.assert_frame_equal(each.gradients, usual.gradients)
+        picture, same = each.overview()[0], usual.overview()[0]
+        for name in ("start", "stop", "maximum", "minimum", "flags"):
+            np.testing.assert_array_equal(getattr(picture, name), getattr(same, name))
+    assert picture.stop.tolist() == [5, 6]
+    with pytest.raises(HistoryError, match="has its gradients already"):
+        late.complete(*measured, stages={})
+    with pytest.raises(HistoryError, match="or there is none"):
+        History().complete(*measured, stages={})
+
+
 def test_where_no_iteration_was_recorded_all_are_not_recorded():
     history = History()
     history.declare([parameter("a")])

@@ -83,6 +83,17 @@ def test_merging_to_a_number_of_columns_keeps_at_least_one():
     assert many.at_most(100) is many
 
 
+def test_a_loss_alone_joins_the_column_before_it_also_where_it_comes_together_with_what_begins_another():
+    values = np.ones((10, 2), np.float32)
+    values[8, 0] = np.nan  # the first of a block of two
+    together, one_by_one = Overview(5), Overview(5)
+    together.append(columns(values[:8]))
+    together.append(columns(values[8:], start=8))
+    for i in range(10):
+        one_by_one.append(columns(values[i : i + 1], start=i))
+    assert together.columns.stop.tolist() == one_by_one.columns.stop.tolist() == [2, 4, 6, 9, 10]
+
+
 def test_an_iteration_with_a_loss_alone_joins_the_column_before_it_in_whichever_block_that_is():
     values = np.full((12, 2), np.nan)
     values[:, -1] = range(12)

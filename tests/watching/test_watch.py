@@ -13,6 +13,7 @@ import warnings
 import weakref
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -316,7 +317,8 @@ def test_two_optimizers_of_one_model_go_by_their_places():
     assert w.history.metrics["optimizer"].tolist() == ["0", "1"] * 4
     states = w.history.wide("state")
     assert states["0.weight"].tolist() == ["ok", *["not_recorded"] * 3] * 2  # every second of its own
-    assert states["2.weight"].tolist() == ["not_recorded", "ok", "not_recorded", "not_recorded"] * 2
+    every_second = ["not_recorded", "ok", "not_recorded", "not_recorded"] * 2
+    assert states["2.weight"].tolist() == [*every_second[:-1], "ok"]  # and the last of all
 
 
 # Parameters ---------------------------------------------------------------------------------------------------------
@@ -635,6 +637,41 @@ def test_every_so_many_iterations_are_recorded_and_the_others_say_so():
     states = w.history.wide("state")["0.weight"]
     assert states.tolist() == [state for i in range(7) for state in [["ok", "not_recorded"][i % 3 > 0]]]
     assert w.history.metrics.index.tolist() == list(range(7))
+
+
+@pytest.mark.case("W19")
+@pytest.mark.parametrize(("is_clipped", "stage"), [(False, "backward"), (True, "clipped")])
+def test_the_last_iteration_is_recorded_as_the_others_are(is_clipped, stage):
+    def history(every):
+        model = net()
+        optimizer = torch.optim.Adam(model.parameters())
+        with gv.watch(model, optimizer, every=every) as w:
+            plain(model, optimizer, 5, lambda _: is_clipped and nn.utils.clip_grad_norm_(model.parameters(), 1e-3))
+        return w.history
+
+    some, all_of_them = history(100), history(1)
+    norms = some.wide("norm", stage=stage).dropna()
+    assert norms.index.tolist() == [0, 4]
+    pd.testing.assert_frame_equal(norms, all_of_them.wide("norm", stage=stage).loc[[0, 4]])
+    assert set(some.wide("state").loc[4]) == {"not_recorded" if is_clipped else "ok"}
+
+
+@pytest.mark.parametrize("how", ["cleared", "added to", "scaled by hand", "read before", "rewritten by the optimizer"])
+def test_of_a_last_iteration_whose_gradients_are_not_there_as_they_were_nothing_is_said(how):
+    model = net()
+    options = {"momentum": 0.9, "nesterov": True, "foreach": True} if how == "rewritten by the optimizer" else {}
+    optimizer = sgd(model, **options)
+    with gv.watch(model, optimizer, every=100) as w:
+        plain(model, optimizer, 5)
+        if how == "cleared":
+            optimizer.zero_grad()
+        elif how == "added to":
+            model(inputs(0)).sum().backward()
+        elif how == "scaled by hand":
+            model[0].weight.grad *= 2
+        elif how == "read before":
+            assert len(w.history) == 5
+    assert w.history.wide("state")["0.weight"].tolist() == ["ok", *["not_recorded"] * 4]
 
 
 def test_a_run_is_saved_and_goes_on(tmp_path):

@@ -14,7 +14,9 @@ from gradviz.history.history import History
 from gradviz.history.overview import CAPACITY, Columns, Overview
 from gradviz.history.rows import CHUNK
 from gradviz.history.schema import FROZEN, OK, STATISTICS, UNUSED, Parameter
+from gradviz.widgets.dtype_table import DtypeFeed
 from gradviz.widgets.feed import KEPT_BYTES, LIVE_BYTES, ColumnFeed
+from gradviz.widgets.frozen_mask import MaskFeed
 from gradviz.widgets.publish import MIN_INTERVAL_S, SEND_SHARE, Publisher
 from gradviz.widgets.wire import pack, unpack
 
@@ -345,3 +347,43 @@ def test_a_history_that_was_cut_is_sent_anew():
     history.notify(final=True)
     assert_same(browser.overview.columns, history.overview()[0])
     assert len(browser.overview.columns) == 4
+
+
+@pytest.mark.case("W19")
+@pytest.mark.parametrize("kind", [ColumnFeed, MaskFeed, DtypeFeed])
+def test_while_there_is_no_gradient_it_is_told_why_and_how_far_the_run_is(kind):
+    history, browser = history_of(2), Browser()
+    publisher = Publisher(history, kind(history), browser.receive, min_interval_s=0)
+    publisher.show()
+    progress = history.progress
+    progress.every, progress.status = 100, "training"
+
+    def nothing():
+        history.notify(final=True)
+        return browser.messages[-1][0]["run"]["nothing"]
+
+    assert nothing() == "no iteration recorded yet"
+    for i in (3, 4):  # of a run that goes on in a history of its own
+        progress.iteration = i + 1
+        history.append(i, 0, None, None, {"loss": 1.0})
+        assert nothing() == f"no record yet: every 100 iterations, now at {i + 1}"
+    progress.status = "failed"
+    assert nothing() == "no record: every 100 iterations, and there were 5"
+    history.complete(np.ones((2, len(STATISTICS))), np.full(2, OK, np.uint8), stages={})
+    assert nothing() is None
+
+
+def test_an_iteration_whose_gradients_come_late_is_shown_with_them():
+    history, browser = history_of(2), Browser()
+    publisher = Publisher(history, ColumnFeed(history), browser.receive, min_interval_s=0)
+    publisher.show()
+    measured = np.ones((2, len(STATISTICS))), np.full(2, OK, np.uint8)
+    history.append(0, 0, *measured, {"loss": 1.0})
+    for i in range(1, 5):
+        history.append(i, 0, None, None, {"loss": 1.0})
+    history.notify(final=True)
+    assert browser.overview.columns.stop.tolist() == [5]
+    history.complete(*measured, stages={})
+    history.notify(final=True)
+    assert browser.overview.columns.stop.tolist() == [4, 5]
+    assert browser.overview.columns.maximum[:, 0].tolist() == [1, 1]

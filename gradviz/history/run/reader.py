@@ -130,6 +130,8 @@ class Reader:
             has_row = np.ones(len(iteration), np.bool_)
             if store.thins:
                 has_row = ~columns["thinned"].values
+                for late in stages["backward"]:
+                    has_row |= (attempt == late.attempt) & np.isin(iteration, late.iteration)
             self._check_whole(manifest, stages["backward"], iteration[has_row], attempt[has_row])
         # Of an attempt that has ended all rows are whole, and need no second look each time.
         killed = {k: end for k, end in written.items() if k < len(begins) - 1}

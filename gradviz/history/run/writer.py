@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from gradviz.history.cells import Picture
+from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
 from gradviz.history.rows import PLANES, RowStore, gathered
 from gradviz.history.run.epochs import write_epochs
@@ -90,6 +91,7 @@ class Writer:
         self._told: dict[str, Any] | None = None
         self._epochs: list[dict[str, float]] = []
         self._pictured = 0
+        self._drawn: Columns | None = None
         self._surplus: list[str] | None = None
 
     def start(self) -> None:
@@ -141,9 +143,9 @@ class Writer:
                 while self._merge(name, series):
                     pass
             # The picture at the end, and now and then, in case there is none.
-            if (seen and seen >= 2 * self._pictured) or (ended and seen != self._pictured):
+            if (seen and seen >= 2 * self._pictured) or (ended and columns is not self._drawn):
                 write_overview(self.folder, columns, seen, self._store.attempts.current)
-                self._pictured = seen
+                self._pictured, self._drawn = seen, columns
             if ended:
                 self._tell(ended=True)
 
@@ -265,6 +267,7 @@ class Writer:
             "epoch": progress.epoch,
             "epochs": progress.epochs,
             "iterations": progress.iterations,
+            "every": progress.every,
             "message": progress.message,
         }
         manifest.ended = now if ended else None

@@ -45,6 +45,7 @@ const WAITING: Run = {
   epochs: null,
   iteration: 0,
   iterations: null,
+  nothing: "no iteration recorded yet",
   left_s: null,
   metric_names: [],
   message: null,

@@ -39,6 +39,8 @@ export interface Run {
   epochs: number | null;
   iteration: number;
   iterations: number | null;
+  /** Why there is no gradient to be seen; null where there is one. */
+  nothing: string | null;
   left_s: number | null;
   metric_names: string[];
   message: string | null;

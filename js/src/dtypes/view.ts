@@ -141,7 +141,7 @@ export class View {
 
   #say(): void {
     const { run, catchingUp, error, scale, skipped } = this.feed;
-    setText(this.#where, run.iteration ? `after iteration ${format.count(run.iteration - 1)}` : "");
+    setText(this.#where, run.iteration ? (run.nothing ?? `after iteration ${format.count(run.iteration - 1)}`) : "");
     setLine(this.#catching, catchingUp ? "catching up …" : null);
     setLine(this.#error, error && `gradviz could not draw: ${error}`);
     const flagged = this.#items.filter(({ facts }) => facts.notes.length).length;
@@ -170,7 +170,8 @@ export class View {
   }
 
   #nothing(): string {
-    if (!this.#items.length) return "nothing is recorded yet: dtypes come with the first iteration";
+    const { run } = this.feed;
+    if (!this.#items.length) return (run.iteration && run.nothing) || "nothing is recorded yet: dtypes come with the first iteration";
     return this.#search.value.trim() ? "no parameter has such a name" : "no row is flagged";
   }
 }

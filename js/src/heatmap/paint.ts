@@ -3,7 +3,7 @@ import type { Announcer } from "./announcer";
 import type { Axis } from "../time/axis";
 import type { Brush } from "./brush";
 import type { Domain } from "../data/colour";
-import { setText } from "../kit/element";
+import { setLine } from "../kit/element";
 import type { Labels } from "../rows/labels";
 import { lossLane } from "../data/lanes";
 import type { Legend } from "./legend";
@@ -73,10 +73,8 @@ export function paint(parts: Parts, { theme, marks, dpr, width, byHand }: Brushe
   announcer.update(store, now);
   const note = source.error || (source.isWaiting ? "waiting for the kernel …" : noteText(level, mostIterations(pixels, columns, exact), scale.which));
   legend.update(quantity.label, domain, byHand !== null, seen, note);
-  const nothing = !end ? "no iteration recorded yet" : plot.layout.rows.length ? "" : "no parameter has such a name";
-  setText(plot.empty, nothing);
-  plot.empty.hidden = !nothing;
-  plot.canvas.setAttribute("aria-label", summary({ quantity, parameters: store.parameters, overview: store.overview, domain, seen }));
+  setLine(plot.empty, store.run.nothing ?? (plot.layout.rows.length ? null : "no parameter has such a name"));
+  plot.canvas.setAttribute("aria-label", summary({ quantity, parameters: store.parameters, overview: store.overview, run: store.run, domain, seen }));
   const { start, span } = extent;
   Object.assign(plot.canvas.dataset, { iterations: end, start, span, lo: domain?.lo ?? "", hi: domain?.hi ?? "", seq: store.newest, level, from });
   return {

@@ -17,15 +17,15 @@ const KINDS: readonly [number, string][] = [
 /** Superscripts are not read out well. */
 const end = (base: number, exponent: number): string => (base === 10 ? `1e${exponent}` : format.power(base, exponent));
 
-export interface Summed extends Pick<Store, "quantity" | "parameters" | "overview"> {
+export interface Summed extends Pick<Store, "quantity" | "parameters" | "overview" | "run"> {
   domain: Domain | null;
   /** OR of each parameter's flags. */
   seen: Uint8Array;
 }
 
-export function summary({ quantity, parameters, overview, domain, seen }: Summed): string {
+export function summary({ quantity, parameters, overview, run, domain, seen }: Summed): string {
   const title = `Heatmap of the ${quantity.title} of ${format.many(parameters.length, "parameter")}`;
-  if (!overview.count) return `${title}: no iteration recorded yet.`;
+  if (run.nothing) return `${title}: ${run.nothing}.`;
   const range = domain ? `, from ${end(domain.base, domain.lo)} to ${end(domain.base, domain.hi)}` : "";
   const kinds = KINDS.map(([flag, word]) => [seen.reduce((n, flags) => n + (flags & flag ? 1 : 0), 0), word] as const)
     .filter(([n]) => n)

@@ -54,7 +54,6 @@ export function sentence({ title, when, value, flags }: Description): string {
 
 /** The picture in a line: how much trains now. */
 export function headline(parameters: readonly Parameter[], now: (place: number) => number, end: number, isOver: boolean): string {
-  if (!end) return "no iteration recorded yet";
   const trains = (place: number): boolean => (now(place) & 1) !== 0;
   const all = total(parameters.map(sizeOf)).entries;
   const trained = total(parameters.filter((_, place) => trains(place)).map(sizeOf)).entries;

@@ -295,16 +295,16 @@ export class View {
     this.#range.update();
     this.#rowbar.update(this.#modules, this.#order);
     this.#zoombar.update(lens);
+    const { nothing } = store.run;
     const isOver = !["training", "paused"].includes(store.run.status);
-    setText(this.#sub, headline(this.#parameters, (place) => this.#now([place]), store.end, isOver));
+    setText(this.#sub, nothing ?? headline(this.#parameters, (place) => this.#now([place]), store.end, isOver));
     let seen = 0;
     for (let place = 0; place < this.#parameters.length; place++) for (const bits of runs.of([place]).bits) seen |= bits;
     this.#legend.update(seen);
     setLine(this.#error, store.error && `gradviz could not draw: ${store.error}`);
     this.#saySaid();
     this.#tell();
-    const nothing = !store.end ? "no iteration recorded yet" : plot.rows.length ? "" : "no parameter has such a name";
-    setLine(plot.empty, nothing);
+    setLine(plot.empty, nothing ?? (plot.rows.length ? null : "no parameter has such a name"));
     Object.assign(plot.canvas.dataset, { iterations: store.end, start: lens.extent.start, span: lens.extent.span, seq: store.newest });
     this.#cursor.update();
   }
