@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from playwright.sync_api import sync_playwright
 
-from . import chromium, pixels
+from . import chromium, masks, pixels, tables
 from .conftest import FLAGS
 from .host import PROJECT, Host
 from .lab import Theme
@@ -72,18 +73,37 @@ def with_nan() -> Run:
     return values, flags
 
 
-RUNS = {"healthy": healthy, "vanishing": vanishing, "nan": with_nan}
+def heatmap(run: Run) -> Callable[[Host], None]:
+    """Fill a page with the heatmap of a run."""
+
+    def show(page: Host) -> None:
+        values, flags = run
+        page.start(NAMES)
+        page.send(values, flags, iterations=LENGTH, status="completed")
+        pixels.wait_painted(page.widget, LENGTH)
+
+    return show
 
 
-def heatmap(page: Host, run: Run) -> None:
-    """Fill the page with the heatmap of a run."""
-    values, flags = run
-    page.start(NAMES)
-    page.send(values, flags, iterations=LENGTH, status="completed")
-    pixels.wait_painted(page.widget, LENGTH)
-
-
-WIDGETS: dict[str, Callable[[Host, Run], None]] = {"heatmap": heatmap}
+SCENES: dict[str, dict[str, Callable[[], Callable[[Host], object]]]] = {
+    "heatmap": {
+        "healthy": lambda: heatmap(healthy()),
+        "vanishing": lambda: heatmap(vanishing()),
+        "nan": lambda: heatmap(with_nan()),
+    },
+    "frozen_mask": {
+        "healthy": lambda: masks.HEALTHY.show,
+        "partly": lambda: masks.PARTLY.show,
+        "unused": lambda: masks.UNUSED.show,
+    },
+    "dtype_table": {
+        "healthy": lambda: partial(tables.Shown, history=tables.healthy()),
+        "mixed": lambda: partial(tables.Shown, history=tables.mixed()),
+        "vanishing": lambda: partial(tables.Shown, history=tables.vanishing()),
+        "own_loop": lambda: partial(tables.Shown, history=tables.own_loop()),
+    },
+}
+"""By widget and run: what shows it on a page."""
 
 
 def take(folder: Path) -> None:
@@ -94,12 +114,14 @@ def take(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
-        for (widget, show), (name, run), theme, width in product(WIDGETS.items(), RUNS.items(), THEMES, WIDTHS):
-            context = browser.new_context(viewport={"width": width, "height": 700})
-            page = Host(context.new_page(), theme)
-            show(page, run())
-            page.page.screenshot(path=folder / f"{widget}-{name}-{theme}-{width}.png", full_page=True)
-            context.close()
+        for widget, name in [(widget, name) for widget, runs in SCENES.items() for name in runs]:
+            show = SCENES[widget][name]()
+            for theme, width in product(THEMES, WIDTHS):
+                context = browser.new_context(viewport={"width": width, "height": 700})
+                page = Host(context.new_page(), theme, widget=widget)
+                show(page)
+                page.page.screenshot(path=folder / f"{widget}-{name}-{theme}-{width}.png", full_page=True)
+                context.close()
         browser.close()
 
 
