@@ -182,9 +182,9 @@ class DtypePicture(Picture):
             )
 
     @property
-    def has_more_entries(self) -> bool:
-        """Whether there are some that have not been given."""
-        return bool(self._is_new.any())
+    def n_more_entries(self) -> int:
+        """Of how many parameters there are some that have not been given."""
+        return int(self._is_new.sum())
 
     def _make_room(self) -> None:
         n = len(self._store.parameters) - len(self._binned)

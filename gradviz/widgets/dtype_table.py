@@ -16,8 +16,8 @@ LIVE_ENTRIES = 200
 """Parameters whose newest entries go into one live message: 40 kB. Those of others come with the next."""
 WHOLE_ENTRIES = 20_000
 """And into a message that carries everything."""
-KEPT_ENTRIES = 300
-"""And into what is kept for a page without a kernel."""
+KEPT_ENTRIES = 100
+"""And into what is kept for a page without a kernel; of how many others there are, it says."""
 
 TALLEST = 255
 """The height of a histogram's highest bar."""
@@ -42,7 +42,7 @@ class DtypeFeed(ColumnFeed):
 
     def must_begin_anew(self, *, final: bool) -> bool:
         """Also if the run is over and entries are waiting."""
-        return super().must_begin_anew(final=final) or (final and self._dtypes.has_more_entries)
+        return super().must_begin_anew(final=final) or (final and self._dtypes.n_more_entries > 0)
 
     def message(self, *, fresh: bool) -> Message:
         """The loss scale's columns, and what has changed in the table."""
@@ -68,7 +68,7 @@ def _with(message: Message, picture: DtypePicture, most: int) -> Message:
         heights(entries.bars),
         entries.counts.astype("<f8"),
     ]
-    about = {"texts": changes.texts, "skipped": picture.skipped()}
+    about = {"texts": changes.texts, "skipped": picture.skipped(), "missing": picture.n_more_entries}
     return told | about, [*buffers, *(each.tobytes() for each in more)]
 
 

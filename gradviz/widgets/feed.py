@@ -60,6 +60,8 @@ class ColumnFeed:
         Another one.
     """
 
+    kept_bytes = KEPT_BYTES
+
     def __init__(self, history: History, picture: Drawn | None = None) -> None:
         self._history = history
         self._picture = picture or history
@@ -83,7 +85,7 @@ class ColumnFeed:
     def kept(self) -> Message | None:
         """The whole picture in few columns."""
         columns, n_seen = self._picture.overview()
-        return self._told(_within(columns, KEPT_BYTES), self._history.epoch_starts) if n_seen else None
+        return self._told(_within(columns, self.kept_bytes), self._history.epoch_starts) if n_seen else None
 
     def _told(self, columns: Columns, starts: Sequence[int]) -> Message:
         progress = self._history.progress

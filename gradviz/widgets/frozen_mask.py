@@ -15,12 +15,20 @@ from gradviz.widgets.live import Live, asked_for, built
 MOST_CHANGES = 200
 """The newest changes that are told; a handler may freeze something at every iteration."""
 
+KEPT_CHANGES = 50
+"""And those that are kept for a page without a kernel."""
+
+KEPT_BYTES = 50_000
+"""Columns that are kept: a state changes seldom, and shows in fewer of them than a norm."""
+
 MOST_NAMES = 8
 """Names in one change; the rest is counted."""
 
 
 class MaskFeed(ColumnFeed):
     """Columns, and what was frozen and unfrozen, when and by whom."""
+
+    kept_bytes = KEPT_BYTES
 
     def __init__(self, history: History) -> None:
         super().__init__(history)
@@ -33,9 +41,9 @@ class MaskFeed(ColumnFeed):
         return self._with(content, changes), buffers
 
     def kept(self) -> Message | None:
-        """The same of all there is."""
+        """The same of all there is, but for the oldest changes."""
         kept = super().kept()
-        return kept and (self._with(kept[0], self._history.changes()[0]), kept[1])
+        return kept and (self._with(kept[0], self._history.changes()[0][-KEPT_CHANGES:]), kept[1])
 
     def _with(self, content: dict[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
         names = [parameter["name"] for parameter in self._history.described] if changes else []

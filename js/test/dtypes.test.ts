@@ -30,7 +30,7 @@ function news({ changes = [] as number[][], states = [0], places = [] as number[
 function open() {
   const feed = new DtypeFeed({ get: (name: string) => (name === "_parameters" ? [{ name: "w", dtype: "float32", shape: [2] }] : {}), send: () => {} } as unknown as ConstructorParameters<typeof DtypeFeed>[0]);
   const receive = (seq: number, scales: number[], more: ReturnType<typeof news>, told: Partial<DtypesMessage> = {}): void =>
-    feed.receive({ kind: "columns", seq, fresh: false, level: 0, stages: [], run, texts: TEXTS, skipped: 0, ...told }, [
+    feed.receive({ kind: "columns", seq, fresh: false, level: 0, stages: [], run, texts: TEXTS, skipped: 0, missing: 0, ...told }, [
       encode(singles(scales.map((scale) => [scale]), feed.end), 1),
       new Uint8Array(8),
       new Uint8Array(0),

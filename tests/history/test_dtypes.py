@@ -104,9 +104,9 @@ def test_a_message_holds_so_many_and_the_rest_comes_with_the_next():
     picture = history.dtype_picture()
     count(history, 0, a=[1.0], b=[1.0], c=[1.0])
     assert picture.entries(2).places.tolist() == [0, 1]
-    assert picture.has_more_entries
+    assert picture.n_more_entries
     assert picture.entries(2).places.tolist() == [2]
-    assert not picture.has_more_entries
+    assert not picture.n_more_entries
 
 
 def test_rows_are_read_in_pieces_that_may_part_an_iteration(monkeypatch):

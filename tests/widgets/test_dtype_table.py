@@ -13,7 +13,7 @@ import gradviz as gv
 from gradviz.history.history import History
 from gradviz.history.schema import NARROW, OK, STATISTICS, Parameter
 from gradviz.widgets import live as module
-from gradviz.widgets.dtype_table import LIVE_ENTRIES, DtypeFeed, DtypeTable, dtype_table
+from gradviz.widgets.dtype_table import KEPT_ENTRIES, LIVE_ENTRIES, DtypeFeed, DtypeTable, dtype_table
 from gradviz.widgets.live import built
 from gradviz.widgets.wire import unpack
 
@@ -138,7 +138,7 @@ def test_what_is_kept_for_a_page_without_a_kernel_is_everything_in_little():
     feed = DtypeFeed(history)
     feed.message(fresh=True)
     read = Read(feed.kept())
-    assert len(read.places) == 300
+    assert len(read.places) == KEPT_ENTRIES
     assert read.scale.stop[-1] == 3000
     assert read.n_bytes < 100_000
     assert len(Read(feed.message(fresh=False)).places) == 0

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 
+import numpy as np
 import pytest
 
 import gradviz as gv
-from gradviz.history.schema import Parameter
+from gradviz.history.history import History
+from gradviz.history.schema import OK, Parameter
 from gradviz.widgets import live
+from gradviz.widgets.dtype_table import dtype_table
 from gradviz.widgets.frozen_mask import FrozenMask, frozen_mask
 from gradviz.widgets.heatmap import Heatmap, for_run, heatmap
 from tests.widgets.histories import append, history_of
@@ -32,6 +36,37 @@ def test_asking_again_gives_the_same_widget_and_two_histories_two():
     assert heatmap(history) is heatmap(history) is heatmap(history)
     assert len(live._open) == before + 1
     assert heatmap(history) is not heatmap(history_of("w"))
+
+
+def long_run() -> History:
+    """600 iterations of 1,000 parameters, with histograms, dtypes and more changes than anybody reads."""
+    n, length, draw = 1000, 600, np.random.default_rng(0)
+    names = [f"encoder.layers.{i // 10}.attention.{i % 10}.weight" for i in range(n)]
+    history = History()
+    history.declare([Parameter(name=name, shape=(1024, 1024), dtype="float32") for name in names])
+    for i in range(length):
+        history.append(i, 0, np.exp(3 * draw.normal(size=(n, 8))), np.full(n, OK, np.uint8), {"loss": 1.0})
+        history.add_events(i, "frozen" if i % 2 else "unfrozen", [names[at] for at in draw.choice(n, 12, False)])
+    many = np.repeat(names, 4).tolist()
+    forms = ["parameter", "gradient", "exp_avg", "exp_avg_sq"] * n
+    about = {"iteration": [0] * len(many), "parameter": many, "of": forms}
+    history.add_rows("dtypes", {**about, "dtype": ["float32"] * len(many), "device": ["cuda:0"] * len(many)})
+    counted = {"low": np.full(4 * n, 0.5), "high": np.full(4 * n, 0.6), "count": np.full(4 * n, 9)}
+    history.add_rows(
+        "histograms", {**counted, "iteration": [599] * 4 * n, "parameter": many, "stage": ["backward"] * 4 * n}
+    )
+    history.progress.status, history.progress.iteration = "completed", length
+    return history
+
+
+@pytest.mark.parametrize("make", [frozen_mask, dtype_table])
+def test_a_notebook_that_was_saved_with_a_widget_holds_little_of_it(make):
+    from ipywidgets.embed import dependency_state
+
+    widget = make(long_run())
+    widget._repr_mimebundle_()
+    assert len(json.dumps(dependency_state([widget], drop_defaults=False))) < 300_000
+    widget.close()
 
 
 @pytest.mark.case("W07")

@@ -14,6 +14,8 @@ export class DtypeFeed extends Feed<FeedTraits, DtypesMessage> {
   states: Uint8Array = new Uint8Array(0);
   /** Steps that were skipped. */
   skipped = 0;
+  /** Parameters whose entries have not come. */
+  missing = 0;
   #brought: News | null = null;
 
   constructor(model: AnyModel<FeedTraits>) {
@@ -27,8 +29,9 @@ export class DtypeFeed extends Feed<FeedTraits, DtypesMessage> {
     super.receive(message, buffers.slice(0, 3));
   }
 
-  protected override take({ skipped }: DtypesMessage): void {
+  protected override take({ skipped, missing }: DtypesMessage): void {
     this.skipped = skipped;
+    this.missing = missing;
     const { changes, states, entries } = this.#brought!;
     for (const { place, of, ...form } of changes) {
       const own = this.forms.get(place) ?? new Map<string, Form[]>();

@@ -140,14 +140,14 @@ export class View {
   }
 
   #say(): void {
-    const { run, catchingUp, error, scale, skipped } = this.feed;
+    const { run, catchingUp, error, scale, skipped, missing } = this.feed;
     setText(this.#where, run.iteration ? (run.nothing ?? `after iteration ${format.count(run.iteration - 1)}`) : "");
     setLine(this.#catching, catchingUp ? "catching up …" : null);
     setLine(this.#error, error && `gradviz could not draw: ${error}`);
     const flagged = this.#items.filter(({ facts }) => facts.notes.length).length;
     setText(this.#flags, this.#items.length ? (flagged ? `${format.many(flagged, "row")} flagged` : "all dtypes go together") : "");
     const devices = this.#devices();
-    const more = [devices.length === 1 ? `all on ${devices[0]}` : "", scale !== null && scale !== 1 ? `loss scale ${scaleText(scale)}` : "", skipped ? `${format.many(skipped, "step")} skipped` : ""];
+    const more = [devices.length === 1 ? `all on ${devices[0]}` : "", scale !== null && scale !== 1 ? `loss scale ${scaleText(scale)}` : "", skipped ? `${format.many(skipped, "step")} skipped` : "", missing ? `without the entries of ${format.many(missing, "gradient")}` : ""];
     setText(this.#scaleText, more.filter(Boolean).map((text) => ` · ${text}`).join(""));
     this.#dtypes.forEach((each, place) => press(each, place === this.#dtype));
     press(this.#onlyFlagged, this.#isFlaggedOnly);

@@ -6,6 +6,8 @@ export interface DtypesMessage extends ColumnsMessage {
   texts: string[];
   /** Steps so far. */
   skipped: number;
+  /** Parameters whose entries are counted and have not come: they come with the next message, or were not kept. */
+  missing: number;
 }
 
 /** From this iteration on, what `of` says has this dtype on this device; null where nobody wrote the device down. */
