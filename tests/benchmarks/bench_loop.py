@@ -32,7 +32,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks import bench_heatmap, bench_history
+from tests.benchmarks import bench_heatmap, bench_history, bench_widgets
 from tests.benchmarks.interleaved import MODELS
 
 ROOT = Path(__file__).parents[2]
@@ -227,7 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=DEFAULT_FILE, metavar="FILE", help="(%(default)s)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="to measure (all)")
-    groups = [*SECONDS, "history", "heatmap"]
+    groups = [*SECONDS, "history", "widgets", "heatmap"]
     parser.add_argument("--groups", nargs="+", choices=groups, default=groups, help="to measure (all)")
     arguments = parser.parse_args()
     if "peers" in arguments.groups and not PEERS_PYTHON.exists():
@@ -249,7 +249,11 @@ def main() -> None:
             report["minutes"] = round((time.perf_counter() - began) / 60, 1)
             arguments.json.write_text(json.dumps(report))  # what was measured stays if the next fails
     iterations = bench_history.QUICK_ITERATIONS if quick else bench_history.ITERATIONS
-    others = {"history": lambda: bench_history.measure(iterations), "heatmap": bench_heatmap.measure}
+    others = {
+        "history": lambda: bench_history.measure(iterations),
+        "widgets": bench_widgets.measure,
+        "heatmap": bench_heatmap.measure,
+    }
     for group in (group for group in arguments.groups if group in others):
         print()
         results = told(others[group]())

@@ -41,6 +41,7 @@ OTHERS = {
 FIGURES = {
     "history": "1,000 parameters × 8 statistics, 100,000 iterations",
     "heatmap": "time of the page's main thread, in Chromium",
+    "widgets": "time of the kernel",
 }
 LOOPS = {"bare again": ("plain PyTorch, against itself", "nothing"), **OURS, **OTHERS}
 
@@ -61,7 +62,16 @@ def table(report: dict[str, Any]) -> str:
         if any(cells):
             lines.append(f"| {name} | {' | '.join(cells)} | {recorded} |")
     return "\n".join(
-        [*lines, "", *ahead(ratio), *figures(report, "history"), *figures(report, "heatmap"), circumstances(report), ""]
+        [
+            *lines,
+            "",
+            *ahead(ratio),
+            *figures(report, "history"),
+            *figures(report, "widgets"),
+            *figures(report, "heatmap"),
+            circumstances(report),
+            "",
+        ]
     )
 
 
