@@ -102,3 +102,22 @@ def test_folding_moves_nothing_sideways(host: OpenHost) -> None:
     assert before is not None
     assert after is not None
     assert (before["x"], before["width"]) == (after["x"], after["width"])
+
+
+def test_folded_modules_in_another_order_are_named_and_opened_where_they_stand(host: OpenHost) -> None:
+    page = host()
+    names = [f"layers.{layer}.{leaf}" for layer in range(4) for leaf in ("attn.weight", "attn.bias")]
+    page.start(names)
+    norms = np.tile(np.float32([[1, 1, 30, 1, 200, 1, 4, 1, 1]]), (20, 1))
+    page.send(norms, np.zeros_like(norms, dtype=np.uint8), iterations=20)
+    pixels.wait_painted(page.widget, 20)
+    page.widget.get_by_role("button", name="fold modules").click()
+    page.widget.get_by_role("button", name="largest first").click()
+    rows = page.widget.locator("[data-parameter]")
+    expect(rows).to_have_text(["layers.22", "layers.12", "layers.32", "layers.02"])
+    assert rows.evaluate_all("rows => rows.map(row => row.title)") == [f"layers.{layer}" for layer in (2, 1, 3, 0)]
+    module(page, "layers.1").click()
+    expect(rows).to_have_text(
+        ["layers.22", "layers.1.attn.weightf32", "layers.32", "layers.02", "layers.1.attn.biasf32"]
+    )
+    assert "200" in page.point_at("layers.2", 10)

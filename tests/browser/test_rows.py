@@ -86,3 +86,22 @@ def test_keys_written_into_the_filter_do_nothing_else(host: OpenHost) -> None:
     page.widget.get_by_role("searchbox").press_sequentially("t+0 -")
     assert pixels.grab(page.widget).span == 20
     assert page.widget.evaluate("root => root.dataset.lmSuppressShortcuts") == "true"
+
+
+def test_rows_are_there_after_a_search_that_was_begun_far_below(host: OpenHost) -> None:
+    page = host()
+    names = [f"weight_{i:03}" for i in range(200)]
+    page.start(names)
+    norms = np.ones((20, 201), np.float32)
+    page.send(norms, np.zeros_like(norms, dtype=np.uint8), iterations=20)
+    pixels.wait_painted(page.widget, 20)
+    page.widget.locator(".gv-scroll").evaluate("box => { box.scrollTop = box.scrollHeight; }")
+    expect(page.widget.locator("[data-parameter]").last).to_have_attribute("data-parameter", names[-1])
+    search = page.widget.get_by_role("searchbox")
+    for text in ("weight_00", "weight_0", ""):
+        search.fill(text)
+        rows(page)
+        top = page.widget.locator(".gv-scroll").evaluate("box => Math.floor(box.scrollTop / 15)")
+        found = [name for name in names if text in name]
+        assert rows(page)[0] in found[: top + 1], "The first row in view is painted."
+        assert set(found[top : top + 40]) <= set(rows(page))

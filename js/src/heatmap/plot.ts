@@ -67,17 +67,7 @@ export function plotOf(labels: Labels, title: string, onScroll: () => void, sign
   /** What the last painting of everything was made for. */
   let painted: { columns: Columns; key: string } | null = null;
 
-  listen(
-    scroll,
-    "scroll",
-    () => {
-      scrolled = scroll.scrollTop;
-      hintAtMore();
-      const [top, bottom] = view();
-      if (firstBelow(layout.rows, top) < first || firstBelow(layout.rows, bottom) > first + shown.length) onScroll();
-    },
-    { signal, passive: true },
-  );
+  listen(scroll, "scroll", () => look() || onScroll(), { signal, passive: true });
 
   /** The heights between which rows are in view. */
   function view(): [number, number] {
@@ -85,11 +75,15 @@ export function plotOf(labels: Labels, title: string, onScroll: () => void, sign
     return [top, isLong ? top + HIGHEST : layout.height];
   }
 
-  /** Rows out of sight above or below fade: some browsers hide the scroll bar. */
-  function hintAtMore(): void {
+  /** See how far it is scrolled; returns whether the rows that are in view are those that were taken. */
+  function look(): boolean {
     const { scrollTop, clientHeight, scrollHeight } = scroll;
+    scrolled = scrollTop;
+    // Rows out of sight above or below fade: some browsers hide the scroll bar.
     scroll.classList.toggle("gv-above", isLong && scrollTop > 4);
     scroll.classList.toggle("gv-below", isLong && scrollTop + clientHeight < scrollHeight - 4);
+    const [top, bottom] = view();
+    return firstBelow(layout.rows, top) >= first && firstBelow(layout.rows, bottom) <= first + shown.length;
   }
 
   const plot: Plot = {
@@ -123,6 +117,8 @@ export function plotOf(labels: Labels, title: string, onScroll: () => void, sign
     },
 
     resize(width, dpr) {
+      // A box that scrolls no longer, or scrolls again, stands at its beginning.
+      if (!look()) plot.takeRows();
       // On whole device pixels, wherever the rows begin.
       const device = (y: number): number => Math.round(y * dpr);
       const origin = device(shown[0]?.top ?? 0);
@@ -130,7 +126,6 @@ export function plotOf(labels: Labels, title: string, onScroll: () => void, sign
       bands = shown.map((row) => ({ top: device(row.top) - origin, height: device(row.top + PITCH) - gap - device(row.top) }));
       canvas.style.top = `${origin / dpr}px`;
       resize(canvas, width, Math.max(1, device((shown.at(-1)?.top ?? 0) + PITCH) - origin), dpr);
-      hintAtMore();
     },
 
     forget(columns, column) {
