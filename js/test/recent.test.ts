@@ -31,3 +31,17 @@ test("a loss that belongs to a column that has gone is not where it begins", () 
   assert.equal(recent.start, 1);
   assert.deepEqual([...recent.columns.stop.slice(0, recent.columns.count)], [1, 3]);
 });
+
+test("there are always so many of the newest, however many come at once", () => {
+  const recent = new Recent();
+  const sizes = [4096, 1, 1, 700, 1500, ...Array.from({ length: 300 }, () => 7)];
+  let end = 0;
+  for (const size of sizes) {
+    recent.add(decoded(Array.from({ length: size }, (_, i) => [end + i, 0]), end));
+    end += size;
+    const { columns } = recent;
+    assert.equal(columns.stop[columns.count - 1], end);
+    assert.ok(columns.count >= 1024 && columns.count <= 4096 + 1500, `${columns.count} after ${end}`);
+    assert.ok(columns.start.slice(0, columns.count).every((start, c) => columns.max[c * 2] === start));
+  }
+});

@@ -42,7 +42,7 @@ export class Overview implements Columns {
     if (grows) Object.assign(this, withRows(this, columns.rows));
     else if (columns.rows < this.rows) columns = withRows(columns, this.rows);
     const { count, rows } = this;
-    this.#reserve(count + columns.count);
+    this.reserve(count + columns.count);
     for (const name of BY_COLUMN) this[name].set(columns[name], count);
     for (const name of BY_CELL) this[name].set(columns[name], count * rows);
     this.count += columns.count;
@@ -55,14 +55,6 @@ export class Overview implements Columns {
       from = 0;
     }
     return grows ? 0 : from;
-  }
-
-  /** Forget the first columns. */
-  drop(columns: number): void {
-    const { count, rows } = this;
-    for (const name of BY_COLUMN) this[name].copyWithin(0, columns, count);
-    for (const name of BY_CELL) this[name].copyWithin(0, columns * rows, count * rows);
-    this.count -= columns;
   }
 
   /** Whether column b goes on with the column a before it. */
@@ -94,7 +86,8 @@ export class Overview implements Columns {
     this.count = Math.min(this.count, to + 1);
   }
 
-  #reserve(count: number): void {
+  /** Have room for so many columns. */
+  reserve(count: number): void {
     const { start, stop, rows } = this;
     if (count <= start.length) return;
     const size = Math.max(count, Math.min(2 * start.length, this.capacity + 64), 64);

@@ -11,22 +11,6 @@ export class Survey {
   /** Whether any iteration has a loss. */
   hasLoss = false;
 
-  #measure(numbers: Float32Array, rows: number): void {
-    let { smallest, largest } = this;
-    for (let i = 0, loss = rows - 1; i < numbers.length; i++) {
-      if (i === loss) {
-        loss += rows;
-        continue;
-      }
-      // Comparisons with NaN are false; zero has no logarithm.
-      const size = Math.abs(numbers[i]!);
-      if (size > largest) largest = size;
-      if (size > 0 && size < smallest) smallest = size;
-    }
-    this.smallest = smallest;
-    this.largest = largest;
-  }
-
   add({ rows, count, max, min, flags }: Columns): this {
     if (!count) return this;
     if (rows - 1 > this.seen.length) {
@@ -41,8 +25,23 @@ export class Survey {
       // It has its own lane.
       this.hasLoss ||= flags[i] !== Flag.not_recorded || max[i] === max[i];
     }
-    // Columns of one iteration each have one number, which is not looked at twice.
-    for (const numbers of new Set([max, min])) this.#measure(numbers, rows);
+    this.#measure(max, rows, count);
+    // Iterations that nobody merged have one number each.
+    if (min !== max) this.#measure(min, rows, count);
     return this;
+  }
+
+  #measure(numbers: Float32Array, rows: number, count: number): void {
+    let { smallest, largest } = this;
+    for (let c = 0, i = 0; c < count; c++, i++) {
+      for (let r = 0; r < rows - 1; r++, i++) {
+        // Comparisons with NaN are false; zero has no logarithm.
+        const size = Math.abs(numbers[i]!);
+        if (size > largest) largest = size;
+        if (size > 0 && size < smallest) smallest = size;
+      }
+    }
+    this.smallest = smallest;
+    this.largest = largest;
   }
 }

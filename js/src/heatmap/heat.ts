@@ -30,6 +30,8 @@ export class HeatPainter {
   /** Chips of each row, for painting and for pointing. */
   chips: Chip[][] = [];
   #looks: Uint8Array[] = [];
+  /** A line of pixels for each row, clear where a look has no colour; and the same where it can be drawn from. */
+  #image = new ImageData(1, 1);
   readonly #strip = surface();
 
   constructor(private readonly canvas: HTMLCanvasElement) {}
@@ -38,28 +40,25 @@ export class HeatPainter {
   paint(picture: Picture, dirty: number): number {
     const { pixels, bands, marks } = picture;
     const x = this.canvas.getContext("2d")!;
-    const width = pixels.width;
-    const all = dirty <= 0 || this.#looks.length !== bands.length || this.#looks[0]?.length !== width;
+    const { width, end } = pixels;
+    const all = dirty <= 0 || this.#looks.length !== bands.length || this.#image.width !== width;
     if (all) {
       dirty = 0;
-      this.#looks = bands.map(() => new Uint8Array(width));
-      this.chips = bands.map(() => []);
+      this.#begin(width, bands.length);
       x.clearRect(0, 0, this.canvas.width, this.canvas.height);
-      for (const { top, height } of bands) marks.run(x, Look.none, pixels.end, width, top, height);
+      for (const { top, height } of bands) marks.run(x, Look.none, end, width, top, height);
     }
-    const end = pixels.end;
     if (end <= dirty) return width;
-    const reach = Math.max(0, dirty - 4 * marks.chipSize);
-    this.#colour(picture, reach, end);
+    this.#colour(picture, dirty, end);
     x.imageSmoothingEnabled = false;
     let touched = width;
     bands.forEach(({ top, height }, row) => {
       const looks = this.#looks[row]!;
       const chips = this.chips[row]!;
-      const from = Math.max(reach, placeChips(chips, looks, dirty, end, marks.chipSize));
+      const from = placeChips(chips, looks, dirty, end, marks.chipSize);
       touched = Math.min(touched, from);
       if (!all) x.clearRect(from, top, end - from, height);
-      x.drawImage(this.#strip.canvas, from - reach, row, end - from, 1, from, top, end - from, height);
+      x.drawImage(this.#strip.canvas, from, row, end - from, 1, from, top, end - from, height);
       for (let a = from; a < end; ) {
         const look = looks[a]!;
         let b = a + 1;
@@ -73,15 +72,23 @@ export class HeatPainter {
     return touched;
   }
 
-  /** Fill the strip with the pixels [from, to): a line for each row, clear where a look has no colour. */
+  #begin(width: number, rows: number): void {
+    this.#looks = Array.from({ length: rows }, () => new Uint8Array(width));
+    this.chips = Array.from({ length: rows }, () => []);
+    this.#image = new ImageData(width, Math.max(1, rows));
+    Object.assign(this.#strip.canvas, { width, height: this.#image.height });
+  }
+
+  /** Fill the strip's pixels [from, to). */
   #colour({ lanes, pixels, domain, scale, table }: Picture, from: number, to: number): void {
-    const width = to - from;
-    const image = new ImageData(width, Math.max(1, lanes.length));
+    const { first, last, width } = pixels;
+    const image = this.#image;
     const out = new Uint32Array(image.data.buffer);
-    const { first, last } = pixels;
     lanes.forEach((lane, row) => {
       const looks = this.#looks[row]!;
       for (let pixel = from; pixel < to; pixel++) {
+        const i = row * width + pixel;
+        out[i] = 0;
         if (first[pixel]! > last[pixel]!) {
           looks[pixel] = Look.none;
           continue;
@@ -90,13 +97,9 @@ export class HeatPainter {
         const value = scale.shown(max, min);
         const look = lookIn(scale, value, flags);
         looks[pixel] = look;
-        if (look !== Look.value && look !== Look.value_not_optimized) continue;
-        if (domain) out[row * width + pixel - from] = table[colourIndex(value, domain)]!;
+        if (domain && (look === Look.value || look === Look.value_not_optimized)) out[i] = table[colourIndex(value, domain)]!;
       }
     });
-    const { canvas } = this.#strip;
-    canvas.width = width;
-    canvas.height = image.height;
-    this.#strip.putImageData(image, 0, 0);
+    this.#strip.putImageData(image, 0, 0, from, 0, to - from, image.height);
   }
 }
