@@ -57,7 +57,8 @@ _MAKE = """(() => {
     const where = {epoch: 0, epochs: 1, iteration: end, iterations: planned, left_s: null};
     const run = {status: "training", ...where, metric_names: ["loss"], message: null};
     const content = {kind: "columns", seq: ++seq, fresh: seq === 1, level: 0, stages: ["backward"], run};
-    return [content, [bytes, Float64Array.of(0.5, 0.5).buffer, Uint32Array.of(0).buffer]];
+    const epochs = Uint32Array.from(seq === 1 ? [0] : []); // all of it is one epoch
+    return [content, [bytes, Float64Array.of(0.5, 0.5).buffer, epochs.buffer]];
   };
   window.give = ([content, buffers]) => host.model.emit("msg:custom", content, buffers);
   window.frames = async (n) => { for (let i = 0; i < n; i++) await new Promise(requestAnimationFrame); };
