@@ -105,3 +105,13 @@ def test_rows_are_there_after_a_search_that_was_begun_far_below(host: OpenHost) 
         found = [name for name in names if text in name]
         assert rows(page)[0] in found[: top + 1], "The first row in view is painted."
         assert set(found[top : top + 40]) <= set(rows(page))
+
+
+def test_only_rows_that_go_on_out_of_sight_fade(host: OpenHost) -> None:
+    page = host()
+    page.start([f"weight_{i:03}" for i in range(200)])
+    page.send(np.ones((20, 201)), np.zeros((20, 201)), iterations=20)
+    pixels.wait_painted(page.widget, 20)
+    masks = """root => [...root.querySelectorAll('div:not(.gv-line)')]
+      .filter(each => getComputedStyle(each).maskImage.includes('gradient')).map(each => each.className)"""
+    assert page.widget.evaluate(masks) == ["gv-scroll gv-scrolls gv-below"]

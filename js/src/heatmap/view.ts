@@ -115,7 +115,7 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
   const { scroll, region, cells } = plot;
   const lanes = element("div", "gv-lanes", {}, loss.label, loss.lane, scroll, axis.element, range.element);
   const above = [...head.parts, toolbar.element];
-  const below = element("div", "gv-below", {}, toolbar.selection, legend.element, copy.said, numbers.element);
+  const below = element("div", "gv-foot-parts", {}, toolbar.selection, legend.element, copy.said, numbers.element);
   const root = element("div", "gv gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...above, lanes, below, probe, announcer.element);
   const places: Places = { root, lanes, scroll, region, plot: cells, lossLane: loss.lane };
   const brush = new Brush(store, source, lens, plot, () => crosshair.togglePin(), signal);
