@@ -222,7 +222,7 @@ def test_keys_reach_everything_and_a_screen_reader_hears_a_table(shown) -> None:
     sort = table.widget.locator("th[data-column=underflow] > button")
     sort.focus()
     page.keyboard.press("Enter")
-    assert table.widget.locator("th[data-column=underflow]").get_attribute("aria-sort") == "descending"
+    expect(table.widget.locator("th[data-column=underflow]")).to_have_attribute("aria-sort", "descending")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

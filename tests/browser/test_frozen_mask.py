@@ -15,7 +15,7 @@ from . import contrast, masks
 from .conftest import OpenNotebook
 from .deadline import until
 from .host import Host, OpenHost
-from .lab import Theme
+from .lab import NEWEST, OLDER, Theme
 from .notebook import PATIENCE_S, Notebook
 
 pytestmark = pytest.mark.browser
@@ -80,8 +80,9 @@ def wait_past(page: Notebook, iteration: int) -> None:
     until(lambda: page.evaluate("loop.state.iteration") > iteration, f"iteration {iteration} is over")
 
 
-def test_a_click_freezes_a_block_of_a_run_in_the_background_to_the_bit(notebook: OpenNotebook) -> None:
-    page = notebook(CELLS)
+@pytest.mark.parametrize("kernel", [NEWEST, OLDER])
+def test_a_click_freezes_a_block_of_a_run_in_the_background_to_the_bit(notebook: OpenNotebook, kernel: str) -> None:
+    page = notebook(CELLS, kernel=kernel)
     for cell in (SETUP, START, MASK):
         page.run(cell)
         page.wait_done(cell)
