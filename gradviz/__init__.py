@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from gradviz.grad.algebra import Grad as Grad
     from gradviz.grad.algebra import norm as norm
     from gradviz.grad.autodiff import value_and_grad as value_and_grad
+    from gradviz.grad.capture.capture import Capture as Capture
+    from gradviz.grad.capture.reap import reap as reap
+    from gradviz.grad.capture.sow import record_vjp as record_vjp
+    from gradviz.grad.capture.sow import sow as sow
     from gradviz.grad.checked import check_grad as check_grad
     from gradviz.grad.checked import checked as checked
     from gradviz.grad.modes import Eval as Eval
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 __version__ = _version("gradviz-jupyter")
 
 _HOMES = {
+    "Capture": "gradviz.grad.capture.capture",
     "Eval": "gradviz.grad.modes",
     "Grad": "gradviz.grad.algebra",
     "History": "gradviz.history.history",
@@ -65,7 +70,10 @@ _HOMES = {
     "frozen_mask": "gradviz.widgets.frozen_mask",
     "heatmap": "gradviz.widgets.heatmap",
     "norm": "gradviz.grad.algebra",
+    "reap": "gradviz.grad.capture.reap",
+    "record_vjp": "gradviz.grad.capture.sow",
     "running": "gradviz.loop.turns",
+    "sow": "gradviz.grad.capture.sow",
     "train_step": "gradviz.step.train_step",
     "trainer": "gradviz.loop.trainer",
     "value_and_grad": "gradviz.grad.autodiff",

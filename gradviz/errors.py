@@ -28,6 +28,7 @@ E1105 FunctionError              not a function of a model, or one that changed 
 E1106 NotAScalarError            the function returned something other than a floating scalar
 E1107 NothingReachedError        the function reaches no trainable parameter
 E1108 GradOperationError         an operation gradients don't have
+E1109 CaptureError               a capture that cannot be, or what one has not kept
 W0201 RecordingWarning           something could not be recorded or shown; training goes on
 W0202 InputCastWarning           floating inputs were cast to the model's dtype
 W0203 MetricWarning              a metric or validation took another's place, or a metric is left out of one
@@ -36,6 +37,7 @@ W0205 LossScaleWarning           steps are skipped in a row, and the loss scale 
 W0206 ScheduleWarning            a learning rate that was reduced has been set anew
 W0207 CheckpointWarning          a checkpoint took another's place, could not be written, or not all of it read
 W1101 UnusedParameterWarning     a parameter was never reached
+W1102 CaptureWarning             not all that a capture was to keep is kept, or it costs more than one would think
 ===== ========================== ===============================================================================
 """
 
@@ -196,6 +198,12 @@ class GradOperationError(GradvizError, TypeError):
     code = "E1108"
 
 
+class CaptureError(GradvizError, ValueError):
+    """A capture that cannot be, or something that one has not kept."""
+
+    code = "E1109"
+
+
 class GradvizWarning(UserWarning):
     """Base of every warning gradviz gives. Our own failures warn once and never stop a training step."""
 
@@ -248,6 +256,12 @@ class UnusedParameterWarning(GradvizWarning):
     """A parameter was never reached by the value that was differentiated."""
 
     code = "W1101"
+
+
+class CaptureWarning(GradvizWarning):
+    """A capture keeps less than it was to keep, or costs more than one would think."""
+
+    code = "W1102"
 
 
 _PACKAGE = os.path.dirname(__file__) + os.sep

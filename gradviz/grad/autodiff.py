@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -91,6 +92,21 @@ def value_and_grad(
     >>> value, g.weight
     (tensor(4.), tensor([[4., 8.]]))
     """
+    return evaluated(f, model, args, kwargs, functools.partial(differentiate, create_graph=create_graph))
+
+
+Differentiate = Callable[[Tensor, Kind, Sequence[Tensor]], Grad[Any]]
+"""Gives the gradient of a scalar, of a kind, by the trainable parameters."""
+
+
+def evaluated(
+    f: Callable[Concatenate[M, ...], Tensor],
+    model: M,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    take: Differentiate,
+) -> tuple[Tensor, Grad[M]]:
+    """What `value_and_grad` says of itself, with the gradient taken in a way of its own."""
     check_call(f, model)
     leaves = leaves_of(model)
     if leaves.wrapper:
@@ -122,7 +138,7 @@ def value_and_grad(
         check_scalar(value, f)
         with flags.again() if flags.noted else _NOTHING:
             try:
-                gradient: Grad[M] = differentiate(value, kind, parameters, create_graph=create_graph)
+                gradient: Grad[M] = take(value, kind, parameters)
             except RuntimeError as error:
                 if "use_reentrant=True" in str(error):
                     raise NothingReachedError(REENTRANT) from error

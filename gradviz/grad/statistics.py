@@ -261,10 +261,10 @@ def _in_float64(entries: kernels.Entries, count: int) -> NDArray[np.float64]:
 
 def _on_device(tensors: Sequence[Tensor]) -> NDArray[np.float64]:
     """The same by torch on the tensors' device: no value is read before all are ready, then one transfer."""
-    return torch.stack([_device_row(tensor) for tensor in tensors]).cpu().double().numpy()
+    return torch.stack([device_row(tensor) for tensor in tensors]).cpu().double().numpy()
 
 
-def _device_row(tensor: Tensor) -> Tensor:
+def device_row(tensor: Tensor) -> Tensor:
     """One row; scaled by the largest magnitude, so that float32 neither under- nor overflows (MPS has no float64)."""
     count = tensor.numel()
     entries = dense_real(tensor).reshape(-1)

@@ -25,11 +25,11 @@ from gradviz.history.progress import Progress
 from gradviz.history.quantity import NORM, Quantity
 from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
 from gradviz.history.schema import EVENTS, METRICS, OPTIONAL, STAGES, STATES, STATISTICS, TABLES, Parameter
-from gradviz.history.sizes import n_bytes
 from gradviz.history.store import Store
 from gradviz.history.table import Table
 from gradviz.history.tensors import Kept
 from gradviz.history.view import View
+from gradviz.sizes import n_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ class History(View):
             raise HistoryError(
                 f"A run that was saved is read by gv.History.open({written}); a loop makes its own history."
             )
-        limit = n_bytes("memory_limit", memory_limit)
+        limit = n_bytes("memory_limit", memory_limit, error=HistoryError)
         super().__init__(Store(limit), limit)
         if if_exists not in IF_EXISTS:
             raise HistoryError(f'if_exists is "error", "resume" or "overwrite"; got {if_exists!r}.')

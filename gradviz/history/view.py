@@ -15,11 +15,11 @@ from gradviz.history import frames
 from gradviz.history.rows import PLANES, Places, Rows, Segment, Thinned, gathered
 from gradviz.history.schema import COUNTS, STAGES
 from gradviz.history.selection import Attempted, Selection, selection
-from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
 from gradviz.history.table import Column, Columns
 from gradviz.history.tensors import KeptTensor
 from gradviz.history.update_ratio import NEEDS, update_ratio
+from gradviz.sizes import in_words
 
 TRIES = 20
 """A run that somebody else writes has its files merged now and then, while a frame is made of them."""

@@ -1,1 +1,1 @@
-"""Gradients of what happens inside a model: by module, by call, by example."""
+"""Gradients of intermediate values: by name, by call in forward order, and by example."""

@@ -22,8 +22,8 @@ from gradviz.history.run.names import PartName
 from gradviz.history.run.reader import Reader
 from gradviz.history.run.writer import Writer
 from gradviz.history.schema import TABLES, Parameter
-from gradviz.history.sizes import in_words
 from gradviz.history.store import Store
+from gradviz.sizes import in_words
 
 IfExists = Literal["error", "resume", "overwrite"]
 """What becomes of an earlier run that lies where a run writes."""

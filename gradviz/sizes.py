@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import re
 
-from gradviz.errors import HistoryError
-
 _UNITS = {"": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
 _UNITS |= {"kib": 1024, "mib": 1024**2, "gib": 1024**3, "tib": 1024**4}
 
 
-def n_bytes(name: str, size: object) -> int:
-    """A size in bytes: a whole number, or text such as "512MB".
+def n_bytes(name: str, size: object, *, error: type[ValueError] = ValueError) -> int:
+    """A size in bytes: a whole number, or text such as "512MB"; `error` if it is none.
 
     Examples
     --------
@@ -25,7 +23,7 @@ def n_bytes(name: str, size: object) -> int:
     unit = None if match is None else next((u for u in (match[2], match[2].removesuffix("b")) if u in _UNITS), None)
     found = 0.0 if match is None or unit is None else float(match[1]) * _UNITS[unit]
     if not 1 <= found < math.inf:
-        raise HistoryError(f'{name} is a number of bytes, or text such as "512MB" or "2 GiB"; got {size!r:.80}.')
+        raise error(f'{name} is a number of bytes, or text such as "512MB" or "2 GiB"; got {size!r:.80}.')
     return int(found)
 
 

@@ -1,0 +1,178 @@
+"""What is kept of a gradient as it comes, by each ``keep=``.
+
+Every way takes the statistics. They are computed within the backward pass, so that no gradient outlives its place in
+it: on the CPU at once, and on other devices as a row that stays there until all of a step are fetched in one transfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gradviz.grad.capture.capture import Capture
+from gradviz.grad.capture.running import Running
+from gradviz.grad.capture.shelf import Shelf
+from gradviz.grad.statistics import Statistics, device_row
+
+Row = NDArray[np.float64]
+
+N_SCALING = 4
+"""Statistics that are multiplied as the entries are: norm, mean, std and max_abs come first."""
+
+
+class Taken:
+    """What was kept of one gradient.
+
+    Attributes
+    ----------
+    row : array of float64, or a Tensor that is yet to be fetched
+        The statistics.
+    more : what the way of keeping adds
+    """
+
+    __slots__ = ("more", "row")
+
+    def __init__(self, row: Row | Tensor, more: Any) -> None:
+        self.row: Any = row
+        self.more = more
+
+
+class Keeping:
+    """Keeps statistics, and nothing else: the way that others add to."""
+
+    name = "statistics"
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self._measures: dict[str, Statistics] = {}
+
+    def take(self, name: str, gradient: Tensor) -> Taken:
+        """From within the backward pass."""
+        return Taken(self._row(name, gradient), self._more(gradient))
+
+    def _row(self, name: str, gradient: Tensor) -> Row | Tensor:
+        if not gradient.is_cpu:
+            return device_row(gradient)
+        measure = self._measures.get(name)
+        if measure is None:
+            measure = self._measures[name] = Statistics([gradient])
+        row: Row = measure([gradient])[0].copy()
+        return row
+
+    def _more(self, gradient: Tensor) -> Any:
+        return None
+
+    def add(self, name: str, taken: Taken, more: Taken) -> bool:
+        """A second backward pass has gone through the same value; whether what is kept can tell of both together."""
+        return False
+
+    def divide(self, taken: Taken, by: float) -> None:
+        """Take a loss scale out."""
+        taken.row[:N_SCALING] /= by
+
+    def begin(self) -> None:
+        """Another iteration."""
+
+
+class KeepsRunning(Keeping):
+    """Mean and second moment of each name and call."""
+
+    name = "running"
+
+    def _more(self, gradient: Tensor) -> Running:
+        return Running.of(gradient, self.capture.batch_dim if gradient.ndim else 0)
+
+    def divide(self, taken: Taken, by: float) -> None:
+        """Of the statistics and of what is kept beside them."""
+        super().divide(taken, by)
+        taken.more = taken.more.scaled(1 / by)
+
+
+class KeepsExampleNorms(Keeping):
+    """The norm of each example's part."""
+
+    name = "example_norms"
+
+    def _more(self, gradient: Tensor) -> Tensor | None:
+        return example_norms(gradient, self.capture.batch_dim)
+
+    def divide(self, taken: Taken, by: float) -> None:
+        """Of the statistics and of what is kept beside them."""
+        super().divide(taken, by)
+        if taken.more is not None:
+            taken.more = taken.more / by
+
+
+class KeepsTensors(Keeping):
+    """The gradient itself."""
+
+    name = "tensors"
+
+    def __init__(self, capture: Capture, said: set[str]) -> None:
+        super().__init__(capture)
+        self._said = said
+        self.begin()
+
+    def begin(self) -> None:
+        """What the last iteration kept is its own."""
+        self.shelf = Shelf(self.capture.memory_limit, self.capture.store, self._said)
+
+    def _more(self, gradient: Tensor) -> Any:
+        return self.shelf.put(gradient)
+
+    def add(self, name: str, taken: Taken, more: Taken) -> bool:
+        """Tensors add up."""
+        taken.more.add(more.more.get())
+        taken.row = self._row(name, taken.more.get().detach())
+        return True
+
+    def divide(self, taken: Taken, by: float) -> None:
+        """Of the statistics and of what is kept beside them."""
+        super().divide(taken, by)
+        taken.more.divide(by)
+
+
+def keeping(capture: Capture, keep: str, said: set[str]) -> Keeping:
+    """The way that a capture asks for."""
+    if keep == "tensors":
+        return KeepsTensors(capture, said)
+    ways = {"statistics": Keeping, "running": KeepsRunning, "example_norms": KeepsExampleNorms}
+    return ways[keep](capture)
+
+
+def example_norms(gradient: Tensor, batch_dim: int) -> Tensor | None:
+    """The norm of each example's part, in float64 where the device has it; None if there is no such axis.
+
+    Examples
+    --------
+    >>> example_norms(torch.tensor([[3.0, 4.0], [1e-23, 0.0]]), 0)
+    tensor([5.0000e+00, 1.0000e-23], dtype=torch.float64)
+    """
+    if not -gradient.ndim <= batch_dim < gradient.ndim:
+        return None
+    parts = gradient.detach().movedim(batch_dim, 0)
+    parts = parts.reshape(len(parts), -1) if parts.numel() else parts.new_zeros(len(parts), 1)
+    if gradient.device.type == "mps":
+        scale = parts.abs().amax(1, keepdim=True).nan_to_num(1.0, posinf=1.0).clamp_min(torch.finfo(parts.dtype).tiny)
+        scaled: Tensor = torch.linalg.vector_norm(parts / scale, dim=1) * scale.squeeze(1)
+        return scaled
+    wide = torch.complex128 if parts.is_complex() else torch.float64
+    norms: Tensor = torch.linalg.vector_norm(parts, dim=1, dtype=wide)
+    return norms
+
+
+def fetch(taken: Sequence[Taken]) -> None:
+    """Rows that lie on another device, in one transfer for each device."""
+    places: dict[torch.device, list[Taken]] = {}
+    for each in taken:
+        if isinstance(each.row, Tensor):
+            places.setdefault(each.row.device, []).append(each)
+    for own in places.values():
+        rows = torch.stack([each.row.double() if each.row.device.type != "mps" else each.row for each in own])
+        for each, row in zip(own, rows.cpu().double().numpy(), strict=True):
+            each.row = row.copy()

@@ -1,0 +1,407 @@
+"""A capture at work: what it sees in forward passes, and what then comes back to it.
+
+A module's output, or a value that is sown, gets a hook on the tensor itself: nothing is put into the graph, so that
+all numbers stay as they are to the bit. Full backward hooks of modules do put something there; they break code that
+works in place, and cost 17 % of a step where this costs 6.
+
+Not every forward pass counts. One under ``torch.no_grad`` has no gradient; one within a backward pass is activation
+checkpointing, which runs a second time what was seen before. And not every gradient counts: an objective may take
+gradients of its own, for a penalty, on the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from gradviz.errors import CaptureWarning, described, nearest, warn
+from gradviz.grad.capture.capture import Capture, Keep
+from gradviz.grad.capture.captured import Call, Captured
+from gradviz.grad.capture.examples import parameter_example_norms
+from gradviz.grad.capture.found import tensors_in
+from gradviz.grad.capture.keeping import Keeping, KeepsRunning, Taken, fetch, keeping
+from gradviz.grad.capture.modules import Made, ModuleHook, is_compiled
+from gradviz.grad.capture.running import Running
+from gradviz.grad.capture.shelf import Shelf
+from gradviz.grad.capture.writes import Writes
+from gradviz.grad.leaves import leaves_of, walk
+
+_task = torch._C._current_graph_task_id
+_transforms = torch._C._functorch.peek_interpreter_stack
+
+open_sessions: tuple[Session, ...] = ()
+"""All that are at work. It is put in the place of the last one, so that who reads it needs no lock."""
+
+
+class Session:
+    """What one capture sees, iteration by iteration.
+
+    Parameters
+    ----------
+    capture : Capture
+    keep : str
+        What is kept if the capture does not say.
+    models : mapping of str to Module
+        Those whose modules are looked for, by what comes before their paths.
+    """
+
+    def __init__(self, capture: Capture, keep: Keep, models: Mapping[str, nn.Module]) -> None:
+        self.capture = capture
+        self.keep: Keep = capture.keep or keep
+        self._models = models
+        self._said: set[str] = set()
+        self._keeping: Keeping = keeping(capture, self.keep, self._said)
+        self._running: dict[tuple[str, int], Running] = {}
+        self._hooks: dict[str, ModuleHook] = {}
+        self._also: dict[str, str] = {}
+        """Further names of modules."""
+        self._is_compiled = False
+        self.is_on = False
+        """Whether forward passes are looked at."""
+        self.is_accepting = False
+        """Whether gradients are those of the loss."""
+        self._begin()
+
+    # On and off -------------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Hook the modules that are meant, as the models are now, and no others."""
+        wanted: dict[str, nn.Module] = {}
+        first: dict[int, str] = {}
+        self._also = {}
+        compiled = False
+        for prefix, model in self._models.items():
+            for path, module in walk(model):
+                name = prefix + path.rstrip(".")
+                compiled = compiled or is_compiled(module)
+                if not name or name in wanted or not self.capture.wants_module(name):
+                    continue
+                if id(module) in first:
+                    self._also[name] = first[id(module)]
+                else:
+                    wanted[name] = module
+                    first[id(module)] = name
+        for name, hook in list(self._hooks.items()):
+            if wanted.get(name) is not hook.module():
+                hook.remove()
+                del self._hooks[name]
+        new = [name for name in wanted if name not in self._hooks]
+        for name in new:
+            self._hooks[name] = ModuleHook(self, name, wanted[name])
+        if compiled and new:
+            self._say_compiled(len(new))
+
+    def _say_compiled(self, n: int) -> None:
+        torch._dynamo.reset()  # what was compiled before a hook came never calls it
+        if "compiled" not in self._said:
+            self._said.add("compiled")
+            warn(
+                f"The model is compiled, and each captured module breaks its graph: {n} of them. Numbers stay as they "
+                "are; it is compiled anew, and runs slower while the capture is on. Said once.",
+                CaptureWarning,
+            )
+
+    def detach(self) -> None:
+        """Leave no hook behind."""
+        for hook in self._hooks.values():
+            hook.remove()
+        self._hooks.clear()
+        self._release()
+
+    @contextlib.contextmanager
+    def forward(self) -> Iterator[None]:
+        """Forward passes are looked at meanwhile."""
+        self.open()
+        try:
+            yield
+        finally:
+            self.shut()
+
+    def open(self) -> None:
+        """Look at forward passes from here on."""
+        global open_sessions
+        self.is_on = True
+        if self not in open_sessions:
+            open_sessions = (*open_sessions, self)
+
+    def shut(self) -> None:
+        """Look away."""
+        global open_sessions
+        self.is_on = False
+        open_sessions = tuple(session for session in open_sessions if session is not self)
+
+    @contextlib.contextmanager
+    def backward(self) -> Iterator[None]:
+        """The gradients that come meanwhile are those of the loss."""
+        self.is_accepting = True
+        try:
+            yield
+        finally:
+            self.is_accepting = False
+
+    # Forward ----------------------------------------------------------------------------------------------------
+
+    def is_looking(self) -> bool:
+        """Whether what happens now is a forward pass that counts."""
+        return self.is_on and _task() == -1
+
+    def see(
+        self,
+        name: str,
+        value: object,
+        *,
+        inputs: Callable[[], Mapping[str, Any]] | None = None,
+        own: Collection[int] = (),
+        of: Made | None = None,
+    ) -> None:
+        """Look at a value, and await its gradient.
+
+        Parameters
+        ----------
+        name : str
+        value : tensors, in whatever holds them
+        inputs : callable, optional
+            Gives what made it was called with, by name: copies that may be kept.
+        own : collection of int
+            Ids of tensors that were handed through as they were.
+        of : Made, optional
+            The call of a module that has made it, where its parameters are asked about.
+        """
+        if not torch.is_grad_enabled():
+            self._why.setdefault(name, NO_GRAD)
+            return
+        if _transforms() is not None:
+            self._why[name] = "inside a transform of torch.func, such as vmap, values have no gradient to hook"
+            return
+        n_before = self._n_calls
+        for path, tensor, note in tensors_in(value):
+            if tensor.is_floating_point() or tensor.is_complex():
+                note = TOTAL if id(tensor) in own else note
+                self._await(name + path, tensor, note, inputs, of)
+        if self._n_calls == n_before:
+            self._why[name] = f"there is no floating tensor in {described(value)}"
+
+    def see_input(self, name: str, value: object) -> None:
+        """Look at what a function is given: what has no gradient is none of its business."""
+        for path, tensor, note in tensors_in(value):
+            if tensor.requires_grad and torch.is_grad_enabled() and _transforms() is None:
+                self._await(name + path, tensor, note, None, None)
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """What is ours never breaks a forward pass."""
+        try:
+            yield
+        except CaptureWarning:  # of a user who wants errors for warnings
+            raise
+        except Exception as error:
+            self.fail(error)
+
+    def _await(
+        self,
+        name: str,
+        tensor: Tensor,
+        note: str | None,
+        inputs: Callable[[], Mapping[str, Any]] | None,
+        of: Made | None,
+    ) -> None:
+        self._n_calls += 1
+        calls = self._calls.setdefault(name, [])
+        call = Call(name, len(calls), tensor, self._keeping, note)
+        calls.append(call)
+        if self.capture.values:
+            call._value = self._shelf.put(tensor)
+            call._inputs = None if inputs is None else self._kept(inputs())
+        if not tensor.requires_grad:
+            call.state = "frozen"
+            return
+        if tensor._is_view():
+            call._writes = Writes(tensor)  # edited in place, it takes another place in the graph, away from the hook
+        call._made_by = of
+        handle = tensor.register_hook(functools.partial(self._arrived, call))
+        if tensor.is_leaf:
+            self._handles.append(handle)  # those of others go with their graph
+        elif self.edges is not None:
+            self.edges.append(torch.autograd.graph.get_gradient_edge(tensor))
+
+    def _kept(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        put = self._shelf.put
+        kept: Mapping[str, Any] = torch.utils._pytree.tree_map(
+            lambda leaf: put(leaf) if isinstance(leaf, Tensor) else leaf, dict(inputs)
+        )
+        return kept
+
+    # Backward ---------------------------------------------------------------------------------------------------
+
+    def _arrived(self, call: Call, gradient: Tensor) -> None:
+        if not self.is_accepting:
+            return
+        try:
+            gradient = gradient.detach()
+            if not call._pending:
+                self._awaiting.append(call)
+            call._pending.append((_task(), self._keeping.take(call.name, gradient)))
+            if call._made_by is not None:
+                call._made_by.gradient = gradient
+        except Exception as error:
+            call.state, call.note = "not_recorded", f"{type(error).__name__}: {error}"
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Our own failure is nobody's but ours."""
+        if "failed" not in self._said:
+            self._said.add("failed")
+            warn(
+                f"A gradient could not be captured ({type(error).__name__}: {error}); everything else goes on. Said "
+                "once.",
+                CaptureWarning,
+            )
+
+    def commit(self, task: int | None = None) -> None:
+        """The gradients of a backward pass that is over count; those of others since the last one do not.
+
+        Parameters
+        ----------
+        task : int, optional
+            Torch's number of the pass; without it, all count.
+        """
+        for call in self._awaiting:
+            for own_task, taken in call._pending:
+                if task is None or own_task == task:
+                    self._count(call, taken)
+            call._pending.clear()
+        self._awaiting.clear()
+
+    def _count(self, call: Call, taken: Taken) -> None:
+        if call._taken is None and call.state != "not_recorded":
+            call._taken, call.state = taken, "ok"
+        elif call._taken is None or not self._keeping.add(call.name, call._taken, taken):
+            call._taken, call.state, call.note = None, "not_recorded", TWICE
+
+    # What has come of it ----------------------------------------------------------------------------------------
+
+    def finish(self, *, by: float = 1.0, reached: Collection[str] = ()) -> Captured:
+        """What was captured since the last time.
+
+        Parameters
+        ----------
+        by : float
+            A loss scale that is still in the gradients.
+        reached : collection of str
+            Names of parameters that have a gradient.
+        """
+        calls = self._calls
+        self._look_for_edits()
+        taken = [call._taken for own in calls.values() for call in own if call._taken is not None]
+        fetch(taken)
+        if by != 1:
+            for each in taken:
+                self._keeping.divide(each, by)
+        if isinstance(self._keeping, KeepsRunning):
+            self._run_on()
+        norms, unknown = self._by_parameter(by)
+        lost = {name: str(own[0].note) for name, own in calls.items() if all(call._is_lost for call in own)}
+        missing = {**self._uncalled(reached), **lost, **unknown}
+        captured = Captured({name: own for name, own in calls.items() if name not in lost}, missing, norms)
+        self._release()
+        self._begin()
+        return captured
+
+    def _begin(self) -> None:
+        """Another iteration."""
+        self._keeping.begin()
+        self._shelf = Shelf(self.capture.memory_limit, self.capture.store, self._said)
+        self._calls: dict[str, list[Call]] = {}
+        self._n_calls = 0
+        self._why: dict[str, str] = {}
+        self._awaiting: list[Call] = []
+        self._handles: list[RemovableHandle] = []
+        self.edges: list[Any] | None = None
+        for hook in self._hooks.values():
+            hook.begin()
+
+    def forget(self) -> None:
+        """What was seen since the last time belongs to nothing."""
+        self._release()
+        self._begin()
+
+    def _release(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _look_for_edits(self) -> None:
+        for own in self._calls.values():
+            for call in own:
+                if call.state == "unused" and call._writes is not None and call._writes.happened():
+                    call.state, call.note = "not_recorded", EDITED
+                call._writes = None
+
+    def _run_on(self) -> None:
+        for own in self._calls.values():
+            for call in own:
+                key = call.name, call.number
+                before = self._running.get(key)
+                if call._taken is not None:
+                    now: Running = call._taken.more
+                    self._running[key] = before = now if before is None else before.merged(now)
+                call._running = before
+
+    def _by_parameter(self, by: float) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Norms of examples' gradients by the parameters of modules; and which cannot be told, and why."""
+        made = []
+        for own in self._calls.values():
+            for call in own:
+                if call._made_by is not None and call.state == "ok":
+                    made.append(call._made_by)
+                call._made_by = None  # with all that it holds
+        whole = [called for each in made if (called := each.call()) is not None]
+        if not whole:
+            return {}, {}
+        names = {id(p): name for name, p in self._parameters()}
+        written = {key: why for each in made for key, why in each.why_unknown().items()}
+        try:
+            norms, unknown = parameter_example_norms(whole, batch_dim=self.capture.batch_dim)
+        except Exception as error:
+            self.fail(error)
+            return {}, {}
+        lost = {id(p): why for p, why in unknown.items()} | written
+        told = {id(p): of_examples / by for p, of_examples in norms.items()}
+        return (
+            {names[key]: of_examples for key, of_examples in told.items() if key in names and key not in lost},
+            {names[key]: why for key, why in lost.items() if key in names},
+        )
+
+    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        for prefix, model in self._models.items():
+            for name, p in leaves_of(model).parameters.items():
+                yield prefix + name, p
+
+    def _uncalled(self, reached: Collection[str]) -> dict[str, str]:
+        """Modules that are meant and were not called, and patterns that fit nothing."""
+        seen = {name.partition("[")[0] for name in self._calls}
+        missing = {name: why for name, why in self._why.items() if name not in seen}
+        for name, hook in self._hooks.items():
+            if name not in seen and name not in missing:
+                missing[name] = hook.why_uncalled(name, reached)
+        known = {*self._hooks, *self._also, *seen, *self._calls, *missing}
+        for pattern in self.capture.patterns:
+            if not any(pattern == name or fnmatch.fnmatchcase(name, pattern) for name in known):
+                missing[pattern] = f"no module is called so, and nothing was sown: {nearest(pattern, known)}"
+        return {**{name: f"the same module as {first!r}" for name, first in self._also.items()}, **missing}
+
+
+NO_GRAD = (
+    "it was called without gradients alone: under torch.no_grad(), or by re-entrant checkpointing (write "
+    "use_reentrant=False)"
+)
+TWICE = 'several backward passes went through it, whose sum statistics cannot tell; keep="tensors" adds them up'
+EDITED = "it is a view that was edited in place after it was returned, which takes its gradient elsewhere"
+TOTAL = "handed through as it came: this is the total gradient of that tensor, by all that uses it"

@@ -1,0 +1,143 @@
+"""`sow` and `record_vjp`: values and functions that are given a name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from gradviz.errors import CaptureError, described
+from gradviz.grad.capture import session as at_work
+from gradviz.grad.capture.modules import named
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def sow(value: T, name: str) -> T:
+    """Give a value a name under which its gradient can be captured; the value itself comes back.
+
+    Write it anywhere in a forward pass, a function or an objective. Unless a capture is on, nothing else happens.
+
+    Parameters
+    ----------
+    value : Tensor, or tensors in tuples, lists, mappings, dataclasses
+        In those, each has a path behind the name: ``"state[0]"``, ``"output['logits']"``.
+    name : str
+        Given several times in one forward pass, it names several calls.
+
+    Returns
+    -------
+    the value
+
+    Raises
+    ------
+    CaptureError
+        E1109: if the name is no text, or nothing.
+
+    Examples
+    --------
+    >>> import gradviz as gv
+    >>> from torch import nn
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.constant_(model.weight, 3.0)
+    >>> def f(m):
+    ...     y = gv.sow(torch.sin(m.weight), "y")
+    ...     return (y ** 2).sum()
+    >>> value, g, captured = gv.reap(f)(model)
+    >>> g.weight, captured["y"][0].gradient
+    (tensor([[-0.2794]]), tensor([[0.2822]]))
+    """
+    if at_work.open_sessions:
+        _seen(value, name) if not torch.compiler.is_compiling() else _seen_outside(value, name)
+    elif not isinstance(name, str) or not name:
+        raise _no_name(name)
+    return value
+
+
+def _seen(value: Any, name: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise _no_name(name)
+    for session in at_work.open_sessions:
+        if session.is_looking() and session.capture.wants_sown(name):
+            with session.guarded():
+                session.see(name, value)
+
+
+_seen_outside = torch.compiler.disable(_seen)
+
+
+def _no_name(name: object) -> CaptureError:
+    got = repr(name) if isinstance(name, str) else described(name)
+    return CaptureError(f'A captured value has a name, such as "attention"; got {got}.')
+
+
+def record_vjp(f: Callable[P, R], name: str) -> Callable[P, R]:
+    """A function, or a module, that has the gradients of its inputs and of its output captured at every call.
+
+    Parameters
+    ----------
+    f : callable
+        Of any arguments. Its tensors reach it as views of those that are given, so that the gradient of an input is
+        that of this call alone, whatever else the tensor is used for.
+    name : str
+        That of the output; the input that `f` takes as `x` is captured as ``"name(x)"``.
+
+    Returns
+    -------
+    callable
+        To be called as `f` is. Unless a capture is on, it does nothing else.
+
+    Raises
+    ------
+    CaptureError
+        E1109: if `f` cannot be called, or the name is no text.
+
+    Examples
+    --------
+    >>> import gradviz as gv
+    >>> from torch import nn
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.constant_(model.weight, 3.0)
+    >>> square = gv.record_vjp(lambda x: x ** 2, "square")
+    >>> value, g, captured = gv.reap(lambda m: square(torch.sin(m.weight)).sum())(model)
+    >>> captured["square(x)"][0].gradient, captured["square"][0].gradient
+    (tensor([[0.2822]]), tensor([[1.]]))
+    """
+    if not callable(f):
+        raise CaptureError(f"record_vjp wraps a function or a module; got {described(f)}.")
+    if not isinstance(name, str) or not name:
+        raise _no_name(name)
+    signature = f.forward if isinstance(f, torch.nn.Module) else f
+
+    def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
+        # With or without a capture, so that gradients add up in the same order.
+        args, kwargs = torch.utils._pytree.tree_map(_view, (args, kwargs))
+        sessions = [s for s in at_work.open_sessions if s.is_looking() and s.capture.wants_sown(name)]
+        by_name = named(signature, args, kwargs) if sessions else {}
+        copies = None
+        for session in sessions:
+            with session.guarded():
+                if session.capture.values and copies is None:
+                    copies = torch.utils._pytree.tree_map(_copy, by_name)
+                for parameter, given in by_name.items():
+                    session.see_input(f"{name}({parameter})", given)
+        output = f(*args, **kwargs)
+        for session in sessions:
+            with session.guarded():
+                session.see(name, output, inputs=None if copies is None else functools.partial(dict, copies))
+        return output
+
+    return functools.wraps(f)(recorded) if hasattr(f, "__name__") else recorded
+
+
+def _view(leaf: Any) -> Any:
+    return leaf.view_as(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad and torch.is_grad_enabled() else leaf
+
+
+def _copy(leaf: Any) -> Any:
+    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
