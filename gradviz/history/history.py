@@ -536,7 +536,8 @@ class History(View):
         call: int = 0,
         example: int | None = None,
         dtype: str | None = None,
-    ) -> None:
+        most: int | None = None,
+    ) -> int:
         """Keep a tensor whole, for `tensors` to find.
 
         Parameters
@@ -551,6 +552,13 @@ class History(View):
             Index within the batch, if it is of one example alone.
         dtype : str, optional
             What it had where it was recorded; numpy's own, if not given.
+        most : int, optional
+            Bytes that kept tensors may take where rows are in memory alone: beyond, the oldest go.
+
+        Returns
+        -------
+        int
+            How many tensors had to go.
         """
         if not self._keeper.is_writing:
             self.begin_run()
@@ -558,7 +566,9 @@ class History(View):
         with store.lock:
             kept = Kept(name, iteration, store.attempts.current, call, example, dtype or str(array.dtype))
             store.tensors.keep(kept, array)
+            dropped = 0 if most is None or self._keeper.is_on_disk else store.tensors.drop(most)
         self._keeper.appended(array.nbytes)
+        return dropped
 
     def add_events(self, iteration: int, event: str, parameters: Iterable[str], *, by: Mapping[str, str] = _BY) -> None:
         """Write down what happened to parameters: "frozen" or "unfrozen".

@@ -78,6 +78,15 @@ class Tensors(Series[Shelf, Any]):
         """Copy one."""
         self.begin_chunk(Shelf(KeptTensor(kept, array.copy())))
 
+    def drop(self, most: int) -> int:
+        """Let the oldest go for good, until all take no more than this many bytes; how many went. None is on disk."""
+        n, left = 0, self.nbytes
+        while left > most and n < len(self.chunks):
+            left -= self.chunks[n].nbytes
+            n += 1
+        del self.chunks[:n]
+        return n
+
     def find(self, name: str, iteration: int | None, call: int | None, example: int | None) -> list[KeptTensor]:
         """Those of a name."""
         return [

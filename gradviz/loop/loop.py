@@ -19,6 +19,7 @@ from gradviz.loop.checkpoints.snapshot import restore
 from gradviz.loop.data import Data, Epochs
 from gradviz.loop.display import Display, Shown
 from gradviz.loop.events import OnError, State
+from gradviz.loop.example_ids import ExampleIds, Tells
 from gradviz.loop.handled import Handled
 from gradviz.loop.metrics.measured import Measured
 from gradviz.loop.metrics.metric import Metric
@@ -38,13 +39,14 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         recorder: StepRecorder,
         *,
         if_exists: IfExists = "error",
+        example_ids: Tells | None = None,
         on_error: OnError = "raise",
         log: int = 50,
     ) -> None:
         self._step = step
         self._if_exists = if_exists
         self._log = whole("log", log)
-        self._training = Training(step, recorder, on_error=on_error)
+        self._training = Training(step, recorder, ExampleIds(example_ids, step.accumulate), on_error=on_error)
         self._training.handlers.loop = weakref.ref(self)
         self._apart: Apart | None = None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import nn
 
 from gradviz.errors import names_nearest_keyword
+from gradviz.grad.capture.capture import Capture
 from gradviz.history.history import History
 from gradviz.history.run.keeper import IfExists
 from gradviz.loop.events import OnError
@@ -35,6 +36,7 @@ def trainer(
     clip: float | tuple[str, float] | None = None,
     strict: bool = True,
     seed: int | None = None,
+    capture: Capture | None = None,
     record: Record = "all",
     stages: Iterable[str] = ("backward", "clipped"),
     every: int = 1,
@@ -44,6 +46,7 @@ def trainer(
     if_exists: IfExists = "error",
     flush_interval_s: float = 2.0,
     memory_limit: int | str = "512MB",
+    example_ids: Callable[[Any], Sequence[Any]] | None = None,
     on_error: OnError = "raise",
     log: int = 50,
 ) -> Loop:
@@ -51,9 +54,11 @@ def trainer(
 
     Parameters
     ----------
-    model, loss, optimizer, objective, loss_scale, policy, keep_gradients, accumulate, clip, strict, seed
+    model, loss, optimizer, objective, loss_scale, policy, keep_gradients, accumulate, clip, strict, seed, capture
         As `train_step` has them: it says what each takes, and what an objective is. With ``accumulate=k`` an iteration
-        takes k batches of the data, and the last of an epoch what is left.
+        takes k batches of the data, and the last of an epoch what is left. What is captured is written down:
+        statistics in ``history.activations``, norms by example in ``history.examples``, and tensors for
+        ``history.tensors(name)``, on disk with `save_to`.
     record : {"all", "norms", None}
         What each iteration's row holds of every gradient: all statistics; the norm and the counts of NaN and infinite
         entries, for less time; or nothing, for almost none. The loss, the metrics and the events are there anyway, and
@@ -93,6 +98,10 @@ def trainer(
     memory_limit : int or str
         What the history's rows may take in memory: bytes, or text such as ``"512MB"``. Older ones are read from disk,
         from a temporary folder if there is no `save_to`. A frame that would take more than that is refused.
+    example_ids : callable, optional
+        Gives the ids of a batch's examples, in their order, from the batch as the data has it; they are written down
+        beside the norms by example. Batches may have more than inputs and targets then, and the model does not see the
+        rest: ``example_ids=lambda batch: batch[2]``.
     on_error : {"raise", "warn"}
         What an error in one of your own handlers or metrics does: end the run, named with event and iteration, or
         warn and go on.
@@ -148,5 +157,7 @@ def trainer(
         clip=clip,
         strict=strict,
         seed=seed,
+        capture=capture,
     )
-    return Loop(step, StepRecorder(step, history, settings), if_exists=if_exists, on_error=on_error, log=log)
+    recorder = StepRecorder(step, history, settings)
+    return Loop(step, recorder, if_exists=if_exists, example_ids=example_ids, on_error=on_error, log=log)

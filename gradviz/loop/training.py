@@ -15,6 +15,7 @@ import numpy as np
 from gradviz.loop.course import Course, Resumption
 from gradviz.loop.data import Epochs, length
 from gradviz.loop.events import Control, Handlers, OnError, State, Warner
+from gradviz.loop.example_ids import ExampleIds
 from gradviz.loop.freezing import Freezing
 from gradviz.loop.gate import Gate
 from gradviz.loop.interrupt import InterruptGuard
@@ -36,6 +37,7 @@ class Training:
         self,
         step: TrainStep,
         recorder: StepRecorder,
+        example_ids: ExampleIds,
         *,
         on_error: OnError = "raise",
     ) -> None:
@@ -43,6 +45,7 @@ class Training:
         self.state = State()
         self.history = recorder.history
         self.recorder = recorder
+        self._example_ids = example_ids
         self._on_error = on_error
         self._warner = Warner()
         self.handlers = Handlers(on_error, self._warner)
@@ -91,7 +94,7 @@ class Training:
             self.step.expect_anew()
             return batches, planned
         batch, batches = self._begun(source, batches)
-        self.state.step_state = self.step.init(batch, look=self._look)
+        self.state.step_state = self.step.init(self._example_ids.batch(batch), look=self._look)
         self._is_tried = True
         return batches, planned
 
@@ -114,7 +117,7 @@ class Training:
     def _try_out(self, batch: Any) -> None:
         """What `prepare` does before the first run, for a step that was put into the middle of one."""
         if not self._is_tried:
-            tried = self.step.init(batch, look=self._look)
+            tried = self.step.init(self._example_ids.batch(batch), look=self._look)
             self.state.step_state = StepState(self.state.step_state, optimizer_state=tried["optimizer_state"])
             self._is_tried = True
 
@@ -274,7 +277,8 @@ class Training:
         if control is not None:
             return control
         try:
-            state.step_state = self.step(batch, state.step_state)
+            self.recorder.ids = self._example_ids.of(batch)
+            state.step_state = self.step(self._example_ids.batch(batch), state.step_state)
         except Exception as error:
             error.add_note(
                 f"At iteration {state.iteration}, in epoch {state.epoch}; what was recorded before is in loop.history."

@@ -8,9 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from gradviz.grad.algebra import Grad
+from gradviz.grad.capture.captured import Captured
 from gradviz.grad.leaves import leaves_of
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
+from gradviz.recorder.captured import CaptureRecorder, Ids
 from gradviz.recorder.pace import Pace
 from gradviz.recorder.recorder import Draft, Outcome, Recorder
 from gradviz.recorder.settings import Settings
@@ -48,7 +50,12 @@ class StepRecorder:
         self._draft: Draft | None = None
         self._every = None if settings.record is None else settings.every
         self._thinned: int | None = None  # the newest iteration, if its gradients were not recorded
-        if settings.record is not None:
+        self._captured: Captured | None = None
+        self.ids: Ids | None = None
+        """Of the examples of the batch that is under way."""
+        session = step.session
+        self._captures = None if session is None else CaptureRecorder(history, session.capture, session.keep)
+        if settings.record is not None or session is not None:
             step.observer = self
 
     def begin(self, iteration: int) -> None:
@@ -56,6 +63,7 @@ class StepRecorder:
         self._draft, self._has_begun, self._iteration = None, False, iteration
         self._thinned = None
         self.history.progress.every = self._every
+        self._captured = self.ids = None
         self._recorder.begin()
 
     def described(self) -> list[Parameter]:
@@ -98,6 +106,16 @@ class StepRecorder:
             with self.pace:
                 self._recorder.after_step(self._draft)
 
+    def wants_captured(self) -> bool:
+        """Whether this iteration is recorded: of others, nothing is captured either."""
+        with self.pace:
+            self._begun()
+            return self._draft is not None
+
+    def see_captured(self, captured: Captured) -> None:
+        """For the rows of this iteration."""
+        self._captured = captured
+
     # The loop's ---------------------------------------------------------------------------------------------------
 
     def commit(self, iteration: int, epoch: int, metrics: Mapping[str, float], *, is_last: bool = False) -> None:
@@ -112,6 +130,12 @@ class StepRecorder:
                 metrics = {**metrics, "closure_calls": report.closure_calls}
             beside = report.loss_scale, report.skipped, report.frozen, report.unfrozen
             self._recorder.commit(draft, Outcome(iteration, epoch, metrics, *beside, by=report.by))
+            captured, self._captured = self._captured, None
+            if captured is not None and self._captures is not None:
+                try:
+                    self._captures.write(captured, iteration, epoch, self.ids)
+                except Exception as error:
+                    self._recorder.warn(error, "What was captured")
             self.pace.end_iteration(was_recorded=draft is not None)
 
     def complete(self, kept: Any = None, *, is_untouched: bool) -> None:

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from gradviz.errors import LossScaleError, described
 from gradviz.grad.algebra import NO_NAMES, Grad, is_incomplete
+from gradviz.grad.capture.captured import Captured
+from gradviz.grad.capture.session import Session
 from gradviz.grad.leaves import Kind
 from gradviz.step.batch import Batch, map_leaves, tensors_of
 from gradviz.step.fixed_point import FixedPoint
@@ -55,6 +57,8 @@ class Evaluation:
         Whether the step is to be taken: False under a loss scale that skips, if a gradient is not finite.
     seen : dict
         `y_true`, `y_pred` and `loss` of the first micro-batch.
+    captured : Captured or None
+        Gradients of intermediate values.
     """
 
     loss: Tensor
@@ -66,6 +70,7 @@ class Evaluation:
     is_finite: bool
     seen: dict[str, Any]
 
+    captured: Captured | None = None
     _gradient: Grad[Any] | None = None
 
     @property
@@ -96,6 +101,8 @@ class Differentiator:
         self._built_in = loss_scale if is_built_in(loss_scale) else None
         self.may_skip = bool(getattr(loss_scale, "skips_nonfinite", True))
         """Whether a step with gradients that are not finite is skipped; an object of the user's own skips too."""
+        self.session: Session | None = None
+        """Captures gradients of intermediate values, where somebody asks for them."""
         self._kinds: tuple[Kind, Kind] | None = None
         keeps = keeps or self.may_skip  # a scale is taken out in place
         self.taker = GradientTaker(masters, keeps=keeps, is_loss=isinstance(objective, WrappedLoss))
@@ -231,8 +238,12 @@ class _Come:
             self._go_back(_nothing(prediction), batch)
 
     def _go_back(self, loss: Tensor, batch: Batch) -> None:
+        session = self._differentiator.session
         try:
-            self.gradients.add(loss, batch)
+            if session is None:
+                self.gradients.add(loss, batch)
+            else:
+                self._captured(session, loss, batch)
         except RuntimeError as error:
             if self._differentiator.casts:
                 error.add_note(
@@ -240,6 +251,16 @@ class _Come:
                     "casts of the policy are over. Compute by torch.autocast around the run then, without a policy."
                 )
             raise
+
+    def _captured(self, session: Session, loss: Tensor, batch: Batch) -> None:
+        taker = self._differentiator.taker
+        taker.beside = session.edges or []
+        try:
+            with session.backward():
+                self.gradients.add(loss, batch)
+        finally:
+            taker.beside = []
+            session.edges = None if session.edges is None else []
 
 
 def _nothing(prediction: Any) -> Tensor:

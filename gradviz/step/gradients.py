@@ -77,8 +77,15 @@ class GradientTaker:
         self.reentrant = False
         """Whether re-entrant checkpointing was found in the graph."""
         self._is_loss = is_loss
+        self.beside: list[Any] = []
+        """Edges of the graph whose gradients are to be taken on the way, as hooks want them, wherever they lead."""
         self._is_closed = False  # nobody has looked yet
         self._unused: list[bool] | None = None
+
+    @property
+    def goes_everywhere(self) -> bool:
+        """Whether the whole graph is gone through in any case."""
+        return self._is_closed and not self.masters
 
     def begin(self, found: Found, *, is_trial: bool = False) -> RunningTotal:
         """Nothing so far. A trial is nobody's business: it neither reduces over processes nor fires a hook."""
@@ -119,7 +126,8 @@ class _ByGrad:
     def add(self, loss: Tensor, batch: Any) -> None:
         parameters = self._found.parameters
         try:
-            gradients: Sequence[Tensor | None] = torch.autograd.grad(loss, parameters, allow_unused=True)
+            wanted = [*parameters, *self._taker.beside]
+            gradients: Sequence[Tensor | None] = torch.autograd.grad(loss, wanted, allow_unused=True)[: len(parameters)]
         except RuntimeError as error:
             if "use_reentrant=True" in str(error):
                 raise ReentrantCheckpoint(REENTRANT) from error

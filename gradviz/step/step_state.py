@@ -34,6 +34,8 @@ class StepState(dict[str, Any]):
     gradients : Grad
         Only with ``keep_gradients=True``: absent otherwise. Accumulated and unscaled, before clipping, weight decay and
         momentum; never rewritten by a later step.
+    captured : Captured
+        Only with ``capture=``, and of an iteration that is recorded.
     """
 
     def __repr__(self) -> str:
@@ -47,8 +49,14 @@ class StepState(dict[str, Any]):
             raise AttributeError(name)
         if not self:
             raise NoSuchFieldError(f"The step state has no field {name!r}: it is empty before the first run.")
-        hint = " Pass keep_gradients=True to train_step or trainer." if name == "gradients" else ""
+        hint = _HINTS.get(name, "")
         raise NoSuchFieldError(f"The step state has no field {name!r}: {nearest(name, self)}.{hint}")
+
+
+_HINTS = {
+    "gradients": " Pass keep_gradients=True to train_step or trainer.",
+    "captured": " Pass capture=gv.Capture(...) to train_step or trainer; with every=, not all iterations have it.",
+}
 
 
 def _flatten_with_keys(state: StepState) -> tuple[list[tuple[Any, Any]], list[str]]:

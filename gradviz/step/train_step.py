@@ -17,6 +17,9 @@ from torch import Tensor, nn
 from gradviz.errors import LossError, OptimizerError, StateTypeError, names_nearest_keyword, whole
 from gradviz.grad.algebra import Grad
 from gradviz.grad.autodiff import outside_inference_mode
+from gradviz.grad.capture.capture import Capture, as_capture
+from gradviz.grad.capture.captured import Captured
+from gradviz.grad.capture.session import Session
 from gradviz.grad.leaves import Leaves, leaves_of
 from gradviz.step import saved
 from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves, tensors_of
@@ -57,6 +60,12 @@ class Observer(Protocol):
 
     def after_step(self) -> None:
         """It has."""
+
+    def wants_captured(self) -> bool:
+        """Whether what is captured in the step to come is wanted."""
+
+    def see_captured(self, captured: Captured) -> None:
+        """Is shown what was captured."""
 
 
 class Report(NamedTuple):
@@ -103,6 +112,7 @@ class TrainStep:
         clip: Any = None,
         strict: bool = True,
         seed: int | None = None,
+        capture: Capture | None = None,
     ) -> None:
         check_trainable(model)
         self.model = model
@@ -135,6 +145,10 @@ class TrainStep:
                     f"{type(self.optimizer).__name__} evaluates the loss several times in a step, which a loss scale "
                     'that skips steps cannot undo. Write loss_scale="identity", or take another optimizer.'
                 )
+        capture = as_capture(capture)
+        self.session = None if capture is None else Session(capture, "statistics", {"": model})
+        self._is_capturing = self._is_hooked = False
+        self._hooked_on: Leaves | None = None
         self.mask = Mask(model, self.masters, self.optimizer)
         self.cast = InputCast(asked_for=self.precision.casts)
         self.mode: TrainingMode | None = None
@@ -241,7 +255,7 @@ class TrainStep:
         found = Found.of(self.model)
         scale_state, iteration = state["loss_scale_state"], state["i"].item()
         used = scale_used(self.loss_scale, scale_state)
-        with outside_inference_mode(), self.stream or _NOTHING:
+        with outside_inference_mode(), self.stream or _NOTHING, self._capturing(found):
             group = self._group(batch, found)
             is_new_mask = self._follow(found)
             take = self._minimize if self._needs_closure else self._descend
@@ -258,6 +272,10 @@ class TrainStep:
         self.skips.watch(tried, used, iteration)
         self._is_done = True
         new = self._following(state, group, tried)
+        if self.session is not None:
+            new.pop("captured", None)  # that of another iteration
+            if tried.captured is not None:
+                new["captured"] = tried.captured
         # A parameter that is reached for the first time has its moments from now on.
         self.unused = unused = tried.unused
         unreached = unused if is_new_mask else self._unreached & unused
@@ -299,7 +317,7 @@ class TrainStep:
     def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
         with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode():
-            tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
+            tried = self._evaluate(group, scale_state, found, iteration)
         self.masters.refresh()  # a forward pass may write into parameters, to hold their norm say
         if self.observer is not None:  # or the gradients by name are never made
             self.observer.see("backward", tried.gradient)
@@ -324,7 +342,7 @@ class TrainStep:
             self._closure_calls += 1
             self.masters.hand_down()
             with torch.enable_grad(), self._in_training_mode():
-                tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
+                tried = self._evaluate(group, scale_state, found, iteration, is_first=not first)
             if self.observer is not None and not first:
                 self.observer.see("backward", tried.gradient)
             self._hand_over(tried, is_shown=not first)
@@ -343,6 +361,58 @@ class TrainStep:
                 p.copy_(value)
         self._after_step()
         return first[0]
+
+    def _evaluate(
+        self, group: Sequence[Batch], scale_state: Any, found: Found, iteration: int, *, is_first: bool = True
+    ) -> Evaluation:
+        """Loss and gradients, and what is captured on the way; of an optimizer's own evaluations, in the first."""
+        arguments = group, scale_state, found, self.model_state, self._expected, iteration
+        session = self.session
+        if session is None or not self._is_capturing or not is_first:
+            return self.evaluate(*arguments)
+        session.forget()
+        session.edges = None if self.evaluate.taker.goes_everywhere else []
+        self.evaluate.session = session
+        try:
+            with session.forward():
+                tried = self.evaluate(*arguments)
+        finally:
+            self.evaluate.session = None
+        session.commit()
+        reached = found.kind.names if not tried.unused else [n for n in found.kind.names if n not in tried.unused]
+        tried.captured = session.finish(by=scale_used(self.loss_scale, scale_state), reached=reached)
+        if self.observer is not None:
+            self.observer.see_captured(tried.captured)
+        return tried
+
+    @contextlib.contextmanager
+    def _hooked(self) -> Iterator[None]:
+        """The modules that are captured have their hooks: in a loop for the whole run."""
+        session = self.session
+        if session is None or self._is_hooked:
+            yield
+            return
+        self._is_hooked = True
+        try:
+            session.attach()
+            yield
+        finally:
+            session.detach()
+            self._is_hooked, self._hooked_on = False, None
+
+    def _capturing(self, found: Found) -> contextlib.AbstractContextManager[Any]:
+        session = self.session
+        if session is None:
+            return _NOTHING
+        self._is_capturing = self.observer is None or self.observer.wants_captured()
+        if not self._is_capturing:
+            return _NOTHING
+        if not self._is_hooked:
+            return self._hooked()
+        if self._hooked_on is not found.leaves:  # modules have come or gone
+            self._hooked_on = found.leaves
+            session.attach()
+        return _NOTHING
 
     def _before_step(self) -> None:
         if self.observer is not None:
@@ -380,7 +450,7 @@ class TrainStep:
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         """Train mode for many steps: set once, and anew when something is frozen or unfrozen between them."""
-        with TrainingMode(self.model) as self.mode:
+        with self._hooked(), TrainingMode(self.model) as self.mode:
             try:
                 yield
             finally:
@@ -492,6 +562,7 @@ def train_step(
     clip: float | tuple[str, float] | None = None,
     strict: bool = True,
     seed: int | None = None,
+    capture: Capture | None = None,
 ) -> TrainStep:
     """Build a training step from a model, a loss or objective, and an optimizer.
 
@@ -532,10 +603,14 @@ def train_step(
         reaches for the first time set what later states are held against.
     seed : int, optional
         A random stream of the step's own, for dropout; the caller's streams stay as they are.
+    capture : Capture, optional
+        Capture gradients of intermediate values as well: ``state["captured"]`` is a `Captured`. They are those of the
+        loss of the whole step, without the loss scale; micro-batches are calls one after the other. By default their
+        statistics are kept, and no tensor.
 
     Raises
     ------
-    ModelError, LossError, OptimizerError, PolicyError, LossScaleError
+    ModelError, LossError, OptimizerError, PolicyError, LossScaleError, CaptureError
         Before anything has moved.
 
     Objective functions
@@ -596,6 +671,7 @@ def train_step(
         clip=clip,
         strict=strict,
         seed=seed,
+        capture=capture,
     )
 
 

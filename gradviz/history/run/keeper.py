@@ -83,6 +83,11 @@ class Keeper:
         return None if self._folder is None else self._folder.address
 
     @property
+    def is_on_disk(self) -> bool:
+        """Whether rows go to a folder, of the user's or a temporary one."""
+        return self._folder is not None or self._writer is not None
+
+    @property
     def is_writing(self) -> bool:
         """Whether a run goes on that is saved."""
         return self._writer is not None or self._folder is None
