@@ -46,7 +46,7 @@ class Models:
     """
 
     def __init__(self, models: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]) -> None:
-        self._models = dict(models)
+        self.by_prefix = dict(models)
         self._optimizers = list(optimizers)
         self._leaves: list[Leaves] = []
         self._kinds: list[Kind] = []
@@ -61,14 +61,14 @@ class Models:
 
     def look(self) -> bool:
         """Whether anything has changed since the last look: parameters, their flags, or who holds them."""
-        leaves = [leaves_of(model) for model in self._models.values()]
+        leaves = [leaves_of(model) for model in self.by_prefix.values()]
         kinds = [each.trainable()[0] for each in leaves]
         groups = [_glance(optimizer) for optimizer in self._optimizers]
         if _are(leaves, self._leaves) and _are(kinds, self._kinds) and groups == self._groups:
             return False
         self._leaves, self._kinds, self._groups = leaves, kinds, groups
         found: dict[int, tuple[str, Tensor]] = {}
-        for prefix, each in zip(self._models, leaves, strict=True):
+        for prefix, each in zip(self.by_prefix, leaves, strict=True):
             for name, p in each.parameters.items():
                 found.setdefault(id(p), (prefix + name, p))
         self._parameters = dict(found.values())

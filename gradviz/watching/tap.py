@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,6 +35,8 @@ class Taken(NamedTuple):
     skipped : bool
     closure_calls : int
         0 without a closure.
+    reached : collection of int
+        Ids of the parameters that backward passes have reached.
     """
 
     place: int
@@ -42,6 +44,7 @@ class Taken(NamedTuple):
     loss_scale: float
     skipped: bool
     closure_calls: int
+    reached: Collection[int]
 
 
 class Tap:
@@ -124,6 +127,11 @@ class Tap:
         if not self._has_begun:
             self._has_begun = True
             self._draft = Draft() if self._pace.is_due(self._count) else None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the iteration to come is recorded, as far as can be told before it."""
+        return self._pace.is_due(self._count)
 
     @property
     def _held(self) -> Held:
@@ -277,7 +285,7 @@ class Tap:
             skipped = skipped or float(self._found_inf) > 0
         if self._draft is not None and not skipped:
             self._recorder.after_step(self._draft, of=self.place)
-        taken = Taken(self.place, self._draft, self._scale, skipped, self._closure_calls)
+        taken = Taken(self.place, self._draft, self._scale, skipped, self._closure_calls, self._reached)
         if self._leftover is not None and self._draft is not None:
             self._leftover.leave(self._gradients().reached.values())
         self._count += 1

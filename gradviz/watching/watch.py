@@ -11,20 +11,26 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
 from torch import nn
 from torch.optim import Optimizer
 
 from gradviz.errors import (
+    DataError,
     HistoryError,
     RecordingWarning,
+    described,
     names_nearest_keyword,
     warn,
     whole,
 )
+from gradviz.grad.capture.capture import Capture, as_capture
+from gradviz.grad.capture.captured import Captured
+from gradviz.grad.capture.session import Session
 from gradviz.history.history import History
 from gradviz.history.run.keeper import IfExists
+from gradviz.recorder.captured import CaptureRecorder
 from gradviz.recorder.pace import Pace
 from gradviz.recorder.recorder import Outcome, Recorder
 from gradviz.recorder.settings import Record, Settings
@@ -32,6 +38,7 @@ from gradviz.step.surrogate import needs_closure
 from gradviz.watching import scalers
 from gradviz.watching.arguments import as_models, as_optimizers, check_held, check_scaler, inner, names_of
 from gradviz.watching.backward import BackwardEnd
+from gradviz.watching.captured import CapturedOfLoop, Seen
 from gradviz.watching.marks import Marks, Means
 from gradviz.watching.models import Models
 from gradviz.watching.stepping import StepHooks
@@ -39,6 +46,15 @@ from gradviz.watching.tap import Taken, Tap
 
 MANY_PASSES = 1000
 """Backward passes without a step that are told of: nobody accumulates so many."""
+
+
+class Finished(NamedTuple):
+    """An iteration that is over, and not yet written."""
+
+    taken: Taken
+    outcome: Outcome
+    captured: Seen | None
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +66,7 @@ def watch(
     optimizer: Optimizer | Iterable[Optimizer],
     *,
     scaler: Any = None,
+    capture: Capture | None = None,
     record: Record = "all",
     every: int = 1,
     stages: Iterable[str] = ("backward", "clipped"),
@@ -59,6 +76,7 @@ def watch(
     if_exists: IfExists = "error",
     flush_interval_s: float = 2.0,
     memory_limit: int | str = "512MB",
+    example_ids: Callable[[], Sequence[Any]] | None = None,
 ) -> Watch:
     """Record the gradients of a loop of your own, whatever it is like; it stays as it is, to the bit.
 
@@ -80,6 +98,10 @@ def watch(
     scaler : GradScaler, optional
         Gradients are told without its scale, and a step that it leaves out is a row with ``skipped``. Torch's own is
         found without being given.
+    capture : Capture, optional
+        Capture gradients of intermediate values as well, for ``history.activations``, ``history.examples`` and
+        ``history.tensors``: those of the backward passes that reach a parameter, from one step of an optimizer to the
+        next. The newest are in `Watch.captured`. By default their statistics are kept, and no tensor.
     record : {"all", "norms", None}
         All statistics of every gradient; its norm and counts of what is not finite; or no gradients at all.
     every : int
@@ -99,6 +121,9 @@ def watch(
         With ``record="all"``, steps of an optimizer from one histogram of every gradient to the next; None for none.
     save_to, if_exists, flush_interval_s, memory_limit
         As `trainer` has them, but that ``if_exists="resume"`` goes on behind the last row that is there.
+    example_ids : callable, optional
+        Gives the ids of the examples of the batch that is under way; it is called when the optimizer has stepped.
+        They are written down beside the norms by example: ``example_ids=lambda: indices``.
 
     Returns
     -------
@@ -106,7 +131,7 @@ def watch(
 
     Raises
     ------
-    ModelError, OptimizerError, HistoryError, UnknownKeywordError, ValueError
+    ModelError, OptimizerError, HistoryError, CaptureError, UnknownKeywordError, ValueError
         Before anything was hooked or written.
 
     Warns
@@ -137,6 +162,12 @@ def watch(
     [[0.0, 9.0], [1.0, 5.76]]
     """
     settings = Settings(record, stages, every, budget, histograms_every)
+    captures = as_capture(capture)
+    if example_ids is not None and not callable(example_ids):
+        raise DataError(
+            f"example_ids is a function that gives the ids of the batch under way; got {described(example_ids)}. Write "
+            "example_ids=lambda: indices."
+        )
     models = as_models(model)
     optimizers = as_optimizers(optimizer)
     check_scaler(scaler)
@@ -149,7 +180,11 @@ def watch(
     for other in list(_open):
         if other.shares(models.values(), optimizers):
             other.close()
-    return Watch(followed, list(models.values()), optimizers, names, history, settings, scaler)
+    captured = None
+    if captures is not None:
+        session = Session(captures, "statistics", followed.by_prefix)
+        captured = CapturedOfLoop(session, CaptureRecorder(history, captures, session.keep), example_ids)
+    return Watch(followed, list(models.values()), optimizers, names, history, settings, scaler, captured)
 
 
 def _guarded(work: Callable[P, R]) -> Callable[P, R | None]:
@@ -184,6 +219,7 @@ class Watch:
         history: History,
         settings: Settings,
         scaler: Any,
+        captured: CapturedOfLoop | None = None,
     ) -> None:
         self._models = followed
         self._watched = list(models)
@@ -198,7 +234,8 @@ class Watch:
         self._lock = threading.RLock()  # a notebook reads while a thread trains
         self._marks = Marks()
         self._means = Means()
-        self._finished: tuple[Taken, Outcome] | None = None  # the last one; it may yet be told its loss
+        self._finished: Finished | None = None  # the last one; it may yet be told its loss
+        self._captured = captured
         self._in_iteration = False
         self._n_passes = 0  # without a step
         self._is_scaled = scaler is not None and scaler.is_enabled()
@@ -220,6 +257,8 @@ class Watch:
             for tap in self._taps
         ]
         scalers.listen(self, scaler)
+        if captured is not None:
+            captured.begin(is_due=any(tap.is_due for tap in self._taps))
         _open.add(self)
         _close_at_exit()
 
@@ -245,6 +284,11 @@ class Watch:
         less the longer it is past; after 200 it weighs 1/e.
         """
         return self._pace.overhead
+
+    @property
+    def captured(self) -> Captured | None:
+        """What was captured in the last iteration that was recorded; None without `capture`, or before the first."""
+        return None if self._captured is None else self._captured.newest
 
     @property
     def is_open(self) -> bool:
@@ -314,10 +358,10 @@ class Watch:
                 )
             self._epoch = values.get("epoch", self._epoch)
             return
-        taken, outcome = self._finished
+        outcome = self._finished.outcome
         self._epoch = values.pop("epoch", self._epoch)
         outcome = outcome._replace(epoch=self._epoch, metrics={**outcome.metrics, **values})
-        self._finished = taken, outcome
+        self._finished = self._finished._replace(outcome=outcome)
 
     def close(self) -> None:
         """Stop recording and leave no hook behind; closing twice is fine."""
@@ -341,6 +385,8 @@ class Watch:
             for hooks in self._hooks:
                 hooks.close()
             self._backward_end.close()
+            if self._captured is not None:
+                self._captured.close()
             self._complete_last()
             self._commit()
             self._end_epoch()
@@ -384,6 +430,8 @@ class Watch:
         # Of what is new to us, as what was unfrozen for this pass, there was no hook to say whether it was reached.
         reached |= self._look()
         self._in_iteration = True
+        if self._captured is not None:
+            self._captured.passed()
         self._n_passes += 1
         if self._n_passes == MANY_PASSES:
             self._warn_of_no_step()
@@ -400,7 +448,11 @@ class Watch:
 
     def _look(self) -> set[int]:
         """Follow the models; the ids of parameters that were not followed before."""
-        return self._backward_end.follow(self._models.trainable) if self._models.look() else set()
+        if not self._models.look():
+            return set()
+        if self._captured is not None:
+            self._captured.follow()
+        return self._backward_end.follow(self._models.trainable)
 
     def _before_step(self, tap: Tap, optimizer: Optimizer, args: tuple[Any, ...], keys: dict[str, Any]) -> Any:
         itself, *given = args
@@ -436,6 +488,8 @@ class Watch:
     @_guarded
     def _has_called(self, tap: Tap) -> None:
         tap.has_called_closure()
+        if self._captured is not None:  # the first evaluation is the step's
+            self._captured.rest()
 
     def _after_step(self, tap: Tap, optimizer: Optimizer, args: Any, keys: Any) -> None:
         if tap.is_stepping:
@@ -451,10 +505,12 @@ class Watch:
             given["closure_calls"] = float(taken.closure_calls)
         name = None if self._names is None else self._names[tap.place]
         changes = self._models.changes()
-        self._finished = (
-            taken,
-            Outcome(self._iteration, self._epoch, given, taken.loss_scale, taken.skipped, *changes, name),
-        )
+        outcome = Outcome(self._iteration, self._epoch, given, taken.loss_scale, taken.skipped, *changes, name)
+        captured = None
+        if self._captured is not None:
+            captured = self._captured.take(taken, self._models.parameters())
+            self._captured.go_on(is_due=any(each.is_due for each in self._taps))
+        self._finished = Finished(taken, outcome, captured)
         self._iteration += 1
         self._in_iteration, self._n_passes = False, 0
         self._pace.end_iteration(was_recorded=taken.draft is not None)
@@ -463,7 +519,7 @@ class Watch:
         """Write the row of the last iteration: nothing more is told of it."""
         if self._finished is None:
             return
-        (taken, outcome), self._finished = self._finished, None
+        (taken, outcome, captured), self._finished = self._finished, None
         progress = self._history.progress
         progress.epoch, progress.iteration = outcome.epoch, outcome.iteration + 1
         progress.metrics = dict(outcome.metrics)
@@ -473,6 +529,8 @@ class Watch:
         self._means_of = outcome.epoch
         self._means.add(outcome.metrics)
         self._recorder.commit(taken.draft, outcome)
+        if captured is not None and self._captured is not None:
+            self._captured.write(captured, outcome)
 
     def _end_epoch(self) -> None:
         means, self._means = self._means, Means()

@@ -1,0 +1,87 @@
+"""What is captured in a loop that is not ours: from one step of an optimizer to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from gradviz.grad.capture.captured import Captured
+from gradviz.grad.capture.session import Session
+from gradviz.recorder.captured import CaptureRecorder, Ids
+from gradviz.recorder.recorder import Outcome
+from gradviz.watching.backward import current_pass
+from gradviz.watching.tap import Taken
+
+
+class Seen(NamedTuple):
+    """What was captured in an iteration, and what its examples are called."""
+
+    captured: Captured
+    ids: Ids | None
+
+
+class CapturedOfLoop:
+    """Captures for a watch.
+
+    Gradients count if they come in a backward pass that reaches a parameter: one that is taken on the way, for a
+    penalty, writes into none.
+
+    Parameters
+    ----------
+    session : Session
+    recorder : CaptureRecorder
+    example_ids : callable, optional
+    """
+
+    def __init__(
+        self, session: Session, recorder: CaptureRecorder, example_ids: Callable[[], Sequence[Any]] | None
+    ) -> None:
+        self._session, self._recorder, self._example_ids = session, recorder, example_ids
+        self.newest: Captured | None = None
+
+    def begin(self, *, is_due: bool) -> None:
+        """Hook the models."""
+        self._session.attach()
+        self._session.is_accepting = True
+        self.go_on(is_due=is_due)
+
+    def follow(self) -> None:
+        """Modules may have come or gone."""
+        self._session.attach()
+
+    def go_on(self, *, is_due: bool) -> None:
+        """Look at the iteration to come, if it is recorded."""
+        if is_due:
+            self._session.open()
+        else:
+            self._session.shut()
+
+    def rest(self) -> None:
+        """Look at nothing more in this iteration."""
+        self._session.shut()
+
+    def passed(self) -> None:
+        """A backward pass that reaches parameters is over."""
+        self._session.commit(current_pass())
+
+    def take(self, taken: Taken, parameters: Mapping[str, Tensor]) -> Seen | None:
+        """What has come of an iteration that is over; None if it is not recorded."""
+        if taken.draft is None:
+            self._session.forget()
+            return None
+        reached = [name for name, p in parameters.items() if id(p) in taken.reached]
+        self.newest = self._session.finish(by=taken.loss_scale, reached=reached)
+        ids = None if self._example_ids is None else list(self._example_ids())
+        return Seen(self.newest, ids)
+
+    def write(self, seen: Seen, outcome: Outcome) -> None:
+        """Into the history."""
+        self._recorder.write(seen.captured, outcome.iteration, outcome.epoch, seen.ids)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._session.shut()
+        self._session.forget()
+        self._session.detach()
