@@ -49,7 +49,7 @@ class CaptureRecorder:
         ids : sequence, optional
             Of the examples of its batch.
         """
-        calls = [call for own in captured.values() for call in own]
+        calls = captured.every_call
         if calls:
             self._history.add_rows("activations", _activations(calls, iteration, epoch))
         self._say_missing(captured)

@@ -282,8 +282,11 @@ class Captured(Mapping[str, Calls]):
     def __init__(
         self, calls: Mapping[str, Sequence[Call]], missing: Mapping[str, str], of_parameters: Mapping[str, Tensor]
     ) -> None:
-        self._calls = {name: Calls(name, own) for name, own in calls.items()}
-        self.missing = dict(missing)
+        self.every_call = [call for own in calls.values() for call in own]
+        """Those as well that could not be recorded, whose names are missing."""
+        lost = {name: str(own[0].note) for name, own in calls.items() if all(call._is_lost for call in own)}
+        self._calls = {name: Calls(name, own) for name, own in calls.items() if name not in lost}
+        self.missing = {**lost, **missing}
         self.parameter_example_norms = dict(of_parameters)
 
     def __getitem__(self, name: str) -> Calls:

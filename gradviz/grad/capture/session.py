@@ -307,9 +307,7 @@ class Session:
         if isinstance(self._keeping, KeepsRunning):
             self._run_on()
         norms, unknown = self._by_parameter(by)
-        lost = {name: str(own[0].note) for name, own in calls.items() if all(call._is_lost for call in own)}
-        missing = {**self._uncalled(reached), **lost, **unknown}
-        captured = Captured({name: own for name, own in calls.items() if name not in lost}, missing, norms)
+        captured = Captured(calls, {**self._uncalled(reached), **unknown}, norms)
         self._release()
         self._begin()
         return captured
