@@ -46,6 +46,7 @@ TARGETS = {
     "norms": {"mlp": 1.06, "transformer": 1.02, "deep": 1.07},
     "all": {"mlp": 1.12, "transformer": 1.04, "deep": 1.18},
     "live": {"mlp": 1.14, "transformer": 1.06, "deep": 1.20},
+    "capture modules": {"mlp": 1.13, "transformer": 1.06},
 }
 NO_MORE_THAN = {"watch norms": "norms", "watch all": "all"}
 """Watching a loop costs no more than gradviz's own loop that records the same, in the same run. It has a model of its
@@ -56,14 +57,15 @@ Statistic = Callable[[list[float]], float]
 
 FAR = 1.3  # times the allowed excess
 
-PROCESSES = {"ours": (5, 2), "peers": (5, 1)}
+PROCESSES = {"ours": (5, 2), "captures": (3, 1), "peers": (5, 1)}
 """How many for each model; the second with QUICK=1."""
 
-ROUNDS = {"ours": 200, "peers": 40}
+ROUNDS = {"ours": 200, "captures": 200, "peers": 40}
 """Of a process, if there is time for all."""
 
 SECONDS = {
     "ours": {"mlp": (12, 4), "transformer": (50, 12), "deep": (24, 6), "vanishing": (10, 4)},
+    "captures": {"mlp": (10, 4), "transformer": (30, 8)},
     "peers": {"mlp": (8, 4), "transformer": (16, 8), "deep": (12, 5)},
 }
 """That the rounds of a process may take; the second with QUICK=1. They decide for the transformer alone, on a machine
@@ -72,8 +74,12 @@ that is not too slow: its steps take a hundred times those of the MLP, and vary 
 ALONE = {"mlp": (400, 100), "deep": (90, 60), "vanishing": (60, 30)}
 """Steps of the loop with a picture. Those of the transformer are so long that what they send shows among others too."""
 
-TURN = {"ours": {}, "peers": {"mlp": 5, "transformer": 3, "deep": 5}}
-WARM_UP = {"ours": {"mlp": 10, "deep": 5, "vanishing": 5, "transformer": 2}, "peers": {"mlp": 3}}
+TURN = {"ours": {}, "captures": {}, "peers": {"mlp": 5, "transformer": 3, "deep": 5}}
+WARM_UP = {
+    "ours": {"mlp": 10, "deep": 5, "vanishing": 5, "transformer": 2},
+    "captures": {"mlp": 10, "transformer": 2},
+    "peers": {"mlp": 3},
+}
 
 
 @dataclass
@@ -89,6 +95,8 @@ class Result:
     target: float | None
     step_us: float
     """Median over the processes, as long as the machine took."""
+    point_us: float | None = None
+    """What each captured point adds to a step."""
 
     @property
     def verdict(self) -> str:
@@ -103,9 +111,9 @@ class Result:
         """A line of the table."""
         asked = "" if self.target is None else f"{self.target:.2f}"
         spread = f"{min(self.ratios):.3f} - {max(self.ratios):.3f}"
-        return COLUMNS.format(self.model, self.loop, asked, f"{self.ratio:.3f}", spread, f"{self.step_us:.0f}") + (
-            f"  {self.verdict}" if self.verdict else ""
-        )
+        line = COLUMNS.format(self.model, self.loop, asked, f"{self.ratio:.3f}", spread, f"{self.step_us:.0f}")
+        point = "" if self.point_us is None else f"  {self.point_us:.1f} us a point"
+        return f"{line}{point}{f'  {self.verdict}' if self.verdict else ''}"
 
 
 COLUMNS = "{:<12}{:<24}{:>6}{:>8}{:>16}{:>10}"
@@ -152,7 +160,10 @@ def compare(processes: list[dict[str, Any]], of: Statistic = median) -> list[Res
             against = ("bare copy",)
         ratios = [typical(process, loop, of=of) / typical(process, *against, of=of) for process in processes]
         step_us = median(typical(process, loop, of=of) for process in processes)
-        results.append(Result(model, loop, median(ratios), ratios, TARGETS.get(loop, {}).get(model), step_us))
+        points = processes[0]["told"].get(loop, {}).get("points")
+        point_us = None if points is None else (median(ratios) - 1) / median(ratios) * step_us / points
+        target = TARGETS.get(loop, {}).get(model)
+        results.append(Result(model, loop, median(ratios), ratios, target, step_us, point_us))
     found = {result.loop: result for result in results}
     for loop, other in NO_MORE_THAN.items():
         if loop in found and other in found:

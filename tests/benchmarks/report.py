@@ -31,6 +31,14 @@ OURS = {
         "norm, mean, std, max_abs, share of zeros, counts of NaN and infinities",
     ),
 }
+CAPTURES = {
+    "capture modules": ("`gv.train_step(capture=gv.Capture(...))`, every leaf module by its path", "all statistics"),
+    "capture sown": ("the same, of values that the forward pass sows", "all statistics"),
+    "watch modules": ("a plain loop under `gv.watch(record=None, capture=...)`", "all statistics, in a history"),
+    "tensor hooks": ("plain torch: a hook on every output tensor", "norm"),
+    "full backward hooks": ("plain torch: `register_full_backward_hook`", "norm"),
+}
+"""Of the gradients of every leaf module's output."""
 OTHERS = {
     "floor": ("one `torch._foreach_norm`, one transfer", "norm"),
     "TensorBoard scalars": ("TensorBoard, `add_scalar` of each norm", "norm, in a file"),
@@ -61,18 +69,26 @@ def table(report: dict[str, Any]) -> str:
         cells = [f"{ratio[model, loop]:.3f}" if (model, loop) in ratio else "" for model in MODELS]
         if any(cells):
             lines.append(f"| {name} | {' | '.join(cells)} | {recorded} |")
-    return "\n".join(
-        [
-            *lines,
-            "",
-            *ahead(ratio),
-            *figures(report, "history"),
-            *figures(report, "widgets"),
-            *figures(report, "heatmap"),
-            circumstances(report),
-            "",
-        ]
-    )
+    others = [*ahead(ratio), *captures(report)]
+    for group in ("history", "widgets", "heatmap"):
+        others += figures(report, group)
+    return "\n".join([*lines, "", *others, circumstances(report), ""])
+
+
+def captures(report: dict[str, Any]) -> list[str]:
+    """What it costs to see gradients inside the model, if that was measured."""
+    found = {(each["model"], each["loop"]): each for each in report["results"] if each["loop"] in CAPTURES}
+    models = [model for model in MODELS if any(where[0] == model for where in found)]
+    if not models:
+        return []
+    of_models = " | ".join(f"{MODELS[model]} | µs a point" for model in models)
+    lines = [f"| gradients of every leaf module's output | {of_models} | recorded |"]
+    lines.append("|---|" + "--:|--:|" * len(models) + "---|")
+    for loop, (name, recorded) in CAPTURES.items():
+        measured = [found.get((model, loop)) for model in models]
+        cells = [" | " if each is None else f"{each['ratio']:.3f} | {each['point_us']:.1f}" for each in measured]
+        lines.append(f"| {name} | {' | '.join(cells)} | {recorded} |")
+    return [*lines, ""]
 
 
 def figures(report: dict[str, Any], group: str) -> list[str]:
