@@ -160,7 +160,7 @@ def compare(processes: list[dict[str, Any]], of: Statistic = median) -> list[Res
             against = ("bare copy",)
         ratios = [typical(process, loop, of=of) / typical(process, *against, of=of) for process in processes]
         step_us = median(typical(process, loop, of=of) for process in processes)
-        points = processes[0]["told"].get(loop, {}).get("points")
+        points = processes[0].get("told", {}).get(loop, {}).get("points")
         point_us = None if points is None else (median(ratios) - 1) / median(ratios) * step_us / points
         target = TARGETS.get(loop, {}).get(model)
         results.append(Result(model, loop, median(ratios), ratios, target, step_us, point_us))
