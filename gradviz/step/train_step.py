@@ -380,7 +380,8 @@ class TrainStep:
             self.evaluate.session = None
         session.commit()
         reached = found.kind.names if not tried.unused else [n for n in found.kind.names if n not in tried.unused]
-        tried.captured = session.finish(by=scale_used(self.loss_scale, scale_state), reached=reached)
+        wholes = dict(zip(map(id, found.parameters), tried.taken, strict=True))
+        tried.captured = session.finish(by=scale_used(self.loss_scale, scale_state), reached=reached, wholes=wholes)
         if self.observer is not None:
             self.observer.see_captured(tried.captured)
         return tried

@@ -40,6 +40,7 @@ class CapturedOfLoop:
     ) -> None:
         self._session, self._recorder, self._example_ids = session, recorder, example_ids
         self.newest: Captured | None = None
+        self._wholes: dict[int, Tensor] = {}
 
     def begin(self, *, is_due: bool) -> None:
         """Hook the models."""
@@ -62,9 +63,12 @@ class CapturedOfLoop:
         """Look at nothing more in this iteration."""
         self._session.shut()
 
-    def passed(self) -> None:
+    def passed(self, parameters: Mapping[str, Tensor]) -> None:
         """A backward pass that reaches parameters is over."""
         self._session.commit(current_pass())
+        if self._session.keep == "example_norms":  # as they are now: the user may clip them
+            given = ((id(p), p.grad) for p in parameters.values())
+            self._wholes = {key: gradient.detach().clone() for key, gradient in given if gradient is not None}
 
     def take(self, taken: Taken, parameters: Mapping[str, Tensor]) -> Seen | None:
         """What has come of an iteration that is over; None if it is not recorded."""
@@ -72,7 +76,8 @@ class CapturedOfLoop:
             self._session.forget()
             return None
         reached = [name for name, p in parameters.items() if id(p) in taken.reached]
-        self.newest = self._session.finish(by=taken.loss_scale, reached=reached)
+        wholes: dict[int, Tensor | None] = {key: whole / taken.loss_scale for key, whole in self._wholes.items()}
+        self.newest = self._session.finish(by=taken.loss_scale, reached=reached, wholes=wholes)
         ids = None if self._example_ids is None else list(self._example_ids())
         return Seen(self.newest, ids)
 

@@ -431,7 +431,7 @@ class Watch:
         reached |= self._look()
         self._in_iteration = True
         if self._captured is not None:
-            self._captured.passed()
+            self._captured.passed(self._models.parameters())
         self._n_passes += 1
         if self._n_passes == MANY_PASSES:
             self._warn_of_no_step()

@@ -49,13 +49,14 @@ class _CannotTellError(Exception):
 
 
 def parameter_example_norms(
-    calls: Sequence[ModuleCall], *, batch_dim: int = 0
+    calls: Sequence[ModuleCall], *, batch_dim: int = 0, totals: dict[nn.Parameter, Tensor] | None = None
 ) -> tuple[dict[nn.Parameter, Tensor], dict[nn.Parameter, str]]:
     """The norm of each trainable parameter's gradient for each example, over all calls together.
 
     A parameter that several calls use, of one module or of several (tied weights), has the sum of their gradients for
     an example, and then its norm. A use outside these calls is not counted: give every call of every module that a
-    parameter is in. Parameters and train flags have to be as they were at the calls, and autocast too.
+    parameter is in, and compare `totals` with what the backward pass gave. Parameters and train flags have to be as
+    they were at the calls, and autocast too.
 
     Nothing that was given changes: neither the modules, their buffers and ``.grad``, nor the tensors, nor a random
     stream; no hook is called.
@@ -67,6 +68,9 @@ def parameter_example_norms(
     batch_dim : int
         The axis of the inputs and of the gradient that counts examples. An input of another length there is the same
         for all examples, as a mask may be.
+    totals : dict of Tensor, optional
+        Has each parameter's gradient, summed over the examples, added to what it holds: where that is not what the
+        backward pass gave, the parameter is used in other ways as well.
 
     Returns
     -------
@@ -113,7 +117,9 @@ def parameter_example_norms(
         names = " and ".join(type(module).__name__ for module in sharing)
         try:
             with torch.inference_mode(False), torch.no_grad():
-                told = _norms([_terms(module, modules[module], batch_dim) for module in sharing], parameters)
+                terms = [_terms(module, modules[module], batch_dim) for module in sharing]
+                sums: dict[nn.Parameter, Tensor] = {}
+                told = _norms(terms, parameters, sums)
         except _CannotTellError as reason:
             reasons.update(dict.fromkeys(parameters, str(reason)))
             continue
@@ -127,6 +133,8 @@ def parameter_example_norms(
                 reasons[parameter] = f"{names} {each}"
             else:
                 norms[parameter] = each
+                if totals is not None and parameter in sums:
+                    totals[parameter] = sums[parameter] + totals.get(parameter, 0)
     # In the order in which the parameters first come, which is not that of the groups.
     return {p: norms[p] for p in users if p in norms}, {p: reasons[p] for p in users if p in reasons}
 
@@ -160,8 +168,8 @@ def _listed(lengths: Sequence[int]) -> str:
 # Norms of many examples -----------------------------------------------------------------------------------------------
 
 
-def _norms(terms: list[_Terms], parameters: list[nn.Parameter]) -> list[Tensor | str]:
-    """By parameter, the norms for all examples, or what its modules do that they cannot be told."""
+def _norms(terms: list[_Terms], parameters: list[nn.Parameter], sums: dict[nn.Parameter, Tensor]) -> list[Tensor | str]:
+    """By parameter, the norms for all examples, or what its modules do that they cannot be told; with the sums."""
     lengths = sorted({each.examples for each in terms})
     if len(lengths) > 1:
         raise _CannotTellError(f"the modules that share it were called with {_listed(lengths)} examples")
@@ -170,8 +178,9 @@ def _norms(terms: list[_Terms], parameters: list[nn.Parameter]) -> list[Tensor |
         return [torch.zeros(0, dtype=_wide(device), device=device) for _ in parameters]
     known = {p: terms[0].norms(p) if len(terms) == 1 else None for p in parameters}
     norms: dict[nn.Parameter, Tensor | str] = {p: each for p, each in known.items() if each is not None}
+    sums.update({p: terms[0].total(p) for p in norms})
     if left := [p for p in parameters if p not in norms]:
-        made = _by_chunks(terms, left, torch.arange(examples, device=device))
+        made = _by_chunks(terms, left, torch.arange(examples, device=device), sums)
         for place, p in enumerate(left):
             doubt = next((doubt for each in terms if (doubt := each.doubt(p))), None)
             found = made[place]
@@ -182,7 +191,12 @@ def _norms(terms: list[_Terms], parameters: list[nn.Parameter]) -> list[Tensor |
 NO_PATH = "has no path from it to its output when it is run again"
 
 
-def _by_chunks(terms: Sequence[_Terms], parameters: list[nn.Parameter], rows: Tensor) -> list[Tensor | None]:
+def _by_chunks(
+    terms: Sequence[_Terms],
+    parameters: list[nn.Parameter],
+    rows: Tensor,
+    sums: dict[nn.Parameter, Tensor] | None = None,
+) -> list[Tensor | None]:
     """Norms of the examples with the numbers `rows`; their gradients are made for a few of them at a time."""
     # Three times: two summands and their sum, or the gradients and a copy in float64 of which the norm is taken.
     size = 3 * sum(p.numel() * max(p.element_size(), 4) for p in parameters)
@@ -195,6 +209,8 @@ def _by_chunks(terms: Sequence[_Terms], parameters: list[nn.Parameter], rows: Te
             if gradient is not None and gradient.shape != (len(some), *parameter.shape):
                 raise _CannotTellError(f"its gradients came out in the shape {tuple(gradient.shape[1:])}")
             norms[place].append(None if gradient is None else _norms_of_rows(gradient))
+            if gradient is not None and sums is not None:
+                sums[parameter] = gradient.sum(0) + sums.get(parameter, 0)
     # A module may choose its path by what it is given: zero for examples without one where others have one.
     return [_put_together(each, chunks) for each in norms]
 
@@ -250,6 +266,10 @@ class _Terms(ABC):
     def norms(self, parameter: nn.Parameter) -> Tensor | None:
         """Norms for all examples where they are known without making the gradients."""
         return None
+
+    def total(self, parameter: nn.Parameter) -> Tensor:
+        """The gradient summed over all examples, where their norms are known so."""
+        raise NotImplementedError
 
     def doubt(self, parameter: nn.Parameter) -> str | None:
         """Why the gradients that were made are no gradients by example, if they are none."""
@@ -334,6 +354,9 @@ class _Linear(_Layer):
             norms[rows] = cast(Tensor, made)
         return norms
 
+    def total(self, parameter: nn.Parameter) -> Tensor:
+        return self.gradient.flatten(0, 1).mT @ self.inputs.flatten(0, 1)
+
 
 class _Embedding(_Layer):
     def _free_axes(self, x: Tensor) -> int:
@@ -356,6 +379,11 @@ class _Embedding(_Layer):
         gradients = self.gradient.new_zeros(len(rows) * count, width)
         gradients.index_add_(0, self._places(rows), self.gradient[rows].flatten(0, 1))
         return gradients.view(len(rows), count, width)
+
+    def total(self, parameter: nn.Parameter) -> Tensor:
+        return torch.zeros_like(parameter, dtype=self.gradient.dtype).index_add_(
+            0, self.inputs.flatten(), self.gradient.flatten(0, 1)
+        )
 
     def norms(self, parameter: nn.Parameter) -> Tensor:
         """Of the entries that an example looked up: its gradient is zero at all others."""

@@ -94,17 +94,19 @@ class Made:
     ----------
     gradient : Tensor or None
         Of the value, once it has come.
+    task : int
+        Torch's number of the backward pass it came in.
     """
 
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._module, self._args, self._kwargs = module, args, kwargs
         self._writes = [Writes(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         self.gradient: Tensor | None = None
+        self.task = -1
 
-    def call(self) -> ModuleCall | None:
-        """For `parameter_example_norms`; None where no gradient came."""
-        if self.gradient is None:
-            return None
+    def call(self) -> ModuleCall:
+        """For `parameter_example_norms`, once its gradient has come."""
+        assert self.gradient is not None
         return ModuleCall(self._module, self._args, self._kwargs, self.gradient)
 
     def why_unknown(self) -> dict[int, str]:

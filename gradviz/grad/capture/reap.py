@@ -63,13 +63,17 @@ def reap(
     def reaped(model: M, /, *args: Any, **kwargs: Any) -> tuple[Tensor, Grad[M], Captured]:
         session = Session(wanted, "tensors", {"": model} if isinstance(model, nn.Module) else {})
 
+        wholes: dict[int, Tensor | None] = {}
+
         def take(value: Tensor, kind: Any, parameters: Any) -> Grad[Any]:
             session.shut()
             edges = session.edges or []
             with session.backward():
                 # The values themselves are asked for too: one that no parameter leads to may still lead to the loss.
                 gradients = torch.autograd.grad(value, [*parameters, *edges], allow_unused=True)
-            return Grad._from(kind, parameters, apart(gradients[: len(parameters)]))
+            own = apart(gradients[: len(parameters)])
+            wholes.update(zip(map(id, parameters), own, strict=True))
+            return Grad._from(kind, parameters, own)
 
         try:
             session.attach()
@@ -77,7 +81,7 @@ def reap(
             session.open()
             value, gradient = evaluated(f, model, args, kwargs, take)
             session.commit()
-            return value, gradient, session.finish(reached=set(gradient) - set(gradient.unused))
+            return value, gradient, session.finish(reached=set(gradient) - set(gradient.unused), wholes=wholes)
         finally:
             session.shut()
             session.detach()

@@ -15,6 +15,7 @@ import contextlib
 import fnmatch
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,10 +25,11 @@ from torch.utils.hooks import RemovableHandle
 from gradviz.errors import CaptureWarning, described, nearest, warn
 from gradviz.grad.capture.capture import Capture, Keep
 from gradviz.grad.capture.captured import Call, Captured
-from gradviz.grad.capture.examples import parameter_example_norms
+from gradviz.grad.capture.examples import ModuleCall
 from gradviz.grad.capture.found import tensors_in
 from gradviz.grad.capture.keeping import Keeping, KeepsRunning, Taken, fetch, keeping
 from gradviz.grad.capture.modules import Made, ModuleHook, is_compiled
+from gradviz.grad.capture.parameters import NormsByParameter
 from gradviz.grad.capture.running import Running
 from gradviz.grad.capture.shelf import Shelf
 from gradviz.grad.capture.writes import Writes
@@ -224,7 +226,9 @@ class Session:
             return
         if tensor._is_view():
             call._writes = Writes(tensor)  # edited in place, it takes another place in the graph, away from the hook
-        call._made_by = of
+        if of is not None:
+            call._made_by = of
+            self._made.append((call, of))
         handle = tensor.register_hook(functools.partial(self._arrived, call))
         if tensor.is_leaf:
             self._handles.append(handle)  # those of others go with their graph
@@ -249,7 +253,7 @@ class Session:
                 self._awaiting.append(call)
             call._pending.append((_task(), self._keeping.take(call.name, gradient)))
             if call._made_by is not None:
-                call._made_by.gradient = gradient
+                call._made_by.gradient, call._made_by.task, call._made_by = gradient, _task(), None
         except Exception as error:
             call.state, call.note = "not_recorded", f"{type(error).__name__}: {error}"
             self.fail(error)
@@ -278,6 +282,8 @@ class Session:
                     self._count(call, taken)
             call._pending.clear()
         self._awaiting.clear()
+        if self._made:
+            self._add_examples()
 
     def _count(self, call: Call, taken: Taken) -> None:
         if call._taken is None and call.state != "not_recorded":
@@ -287,7 +293,13 @@ class Session:
 
     # What has come of it ----------------------------------------------------------------------------------------
 
-    def finish(self, *, by: float = 1.0, reached: Collection[str] = ()) -> Captured:
+    def finish(
+        self,
+        *,
+        by: float = 1.0,
+        reached: Collection[str] = (),
+        wholes: Mapping[int, Tensor | None] = MappingProxyType({}),
+    ) -> Captured:
         """What was captured since the last time.
 
         Parameters
@@ -296,6 +308,8 @@ class Session:
             A loss scale that is still in the gradients.
         reached : collection of str
             Names of parameters that have a gradient.
+        wholes : mapping of int to Tensor
+            By the identity of a parameter, its gradient, without the loss scale.
         """
         calls = self._calls
         self._look_for_edits()
@@ -306,7 +320,7 @@ class Session:
                 self._keeping.divide(each, by)
         if isinstance(self._keeping, KeepsRunning):
             self._run_on()
-        norms, unknown = self._by_parameter(by)
+        norms, unknown = self._of_parameters(by, wholes)
         captured = Captured(calls, {**self._uncalled(reached), **unknown}, norms)
         self._release()
         self._begin()
@@ -320,6 +334,9 @@ class Session:
         self._n_calls = 0
         self._why: dict[str, str] = {}
         self._awaiting: list[Call] = []
+        self._made: list[tuple[Call, Made]] = []
+        self._written: dict[int, str] = {}
+        self._by_parameter = NormsByParameter(self.capture.batch_dim)
         self._handles: list[RemovableHandle] = []
         self.edges: list[Any] | None = None
         for hook in self._hooks.values():
@@ -352,28 +369,31 @@ class Session:
                     self._running[key] = before = now if before is None else before.merged(now)
                 call._running = before
 
-    def _by_parameter(self, by: float) -> tuple[dict[str, Tensor], dict[str, str]]:
+    def _add_examples(self) -> None:
+        """The calls of modules whose gradients have come, pass by pass, for the norms by parameter."""
+        passes: dict[int, list[ModuleCall]] = {}
+        for call, made in self._made:
+            if call.state == "ok" and made.gradient is not None:
+                self._written |= made.why_unknown()
+                passes.setdefault(made.task, []).append(made.call())
+        self._made = [(call, made) for call, made in self._made if made.gradient is None]
+        for calls in passes.values():
+            try:
+                self._by_parameter.add(calls)
+            except Exception as error:
+                self.fail(error)
+
+    def _of_parameters(
+        self, by: float, wholes: Mapping[int, Tensor | None]
+    ) -> tuple[dict[str, Tensor], dict[str, str]]:
         """Norms of examples' gradients by the parameters of modules; and which cannot be told, and why."""
-        made = []
-        for own in self._calls.values():
-            for call in own:
-                if call._made_by is not None and call.state == "ok":
-                    made.append(call._made_by)
-                call._made_by = None  # with all that it holds
-        whole = [called for each in made if (called := each.call()) is not None]
-        if not whole:
+        if self.keep != "example_norms":
             return {}, {}
+        norms, unknown = self._by_parameter.finish(wholes, by)
         names = {id(p): name for name, p in self._parameters()}
-        written = {key: why for each in made for key, why in each.why_unknown().items()}
-        try:
-            norms, unknown = parameter_example_norms(whole, batch_dim=self.capture.batch_dim)
-        except Exception as error:
-            self.fail(error)
-            return {}, {}
-        lost = {id(p): why for p, why in unknown.items()} | written
-        told = {id(p): of_examples / by for p, of_examples in norms.items()}
+        lost = {id(p): why for p, why in unknown.items()} | self._written
         return (
-            {names[key]: of_examples for key, of_examples in told.items() if key in names and key not in lost},
+            {names[id(p)]: told for p, told in norms.items() if id(p) in names and id(p) not in lost},
             {names[key]: why for key, why in lost.items() if key in names},
         )
 
