@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from gradviz.errors import CaptureError, nearest
-from gradviz.grad.capture.keeping import KeepsExampleNorms, KeepsRunning, KeepsTensors, Taken
+from gradviz.grad.capture.keeping import KeepsExampleNorms, KeepsRunning, KeepsTensors, Taken, example_norms
 from gradviz.grad.capture.running import Running
+from gradviz.grad.capture.shelf import Slot
 from gradviz.grad.statistics import STATISTICS
 
 if TYPE_CHECKING:
     from gradviz.grad.capture.keeping import Keeping
     from gradviz.grad.capture.modules import Made
-    from gradviz.grad.capture.shelf import Slot
     from gradviz.grad.capture.writes import Writes
 
 State = str
 """As a history has it: "ok", "unused" if no path of the loss leads there, "frozen" if nothing before it is trained,
 "not_recorded" if there is a gradient that could not be told."""
+
+
+Inputs = tuple[list[Any], TreeSpec]
+"""What something was called with, by name, as a flat list in which the tensors are slots, and its structure."""
 
 
 class Example(NamedTuple):
@@ -43,6 +48,8 @@ class Call:
         "ok", "unused", "frozen" or "not_recorded".
     note : str or None
         What else is to be known of it, in words.
+    why_no_examples : str or None
+        Why its gradient cannot be told apart by example.
     shape : torch.Size
     dtype : torch.dtype
     device : torch.device
@@ -54,6 +61,7 @@ class Call:
         self.number = number
         self.state: State = "unused"
         self.note = note
+        self.why_no_examples: str | None = None
         self.shape = tensor.shape
         self.dtype = tensor.dtype
         self.device = tensor.device
@@ -61,7 +69,7 @@ class Call:
         self._taken: Taken | None = None
         self._pending: list[tuple[int, Taken]] = []
         self._value: Slot | None = None
-        self._inputs: Mapping[str, Any] | None = None
+        self._inputs: Inputs | None = None
         self._running: Running | None = None
         self._writes: Writes | None = None
         self._made_by: Made | None = None
@@ -127,7 +135,11 @@ class Call:
         """
         if self._inputs is None:
             raise self._no_values("inputs")
-        return {name: _got(value) for name, value in self._inputs.items()}
+        leaves, structure = self._inputs
+        inputs: Mapping[str, Any] = tree_unflatten(
+            [leaf.get() if isinstance(leaf, Slot) else leaf for leaf in leaves], structure
+        )
+        return inputs
 
     def _no_values(self, what: str) -> CaptureError:
         if self._keeping.capture.values:
@@ -161,15 +173,9 @@ class Call:
         CaptureError
             E1109: if neither norms of examples nor tensors were kept, or the value has no axis of examples.
         """
-        from gradviz.grad.capture.keeping import example_norms
-
-        axis = self._keeping.capture.batch_dim
-        if not -len(self.shape) <= axis < len(self.shape):
-            raise CaptureError(f"{self.name!r} has the shape {tuple(self.shape)}: there is no axis batch_dim={axis}.")
+        axis = self._example_axis()
         if isinstance(self._keeping, KeepsTensors):
-            norms = example_norms(self.gradient, axis)
-            assert norms is not None
-            return norms
+            return example_norms(self.gradient, axis)
         if not isinstance(self._keeping, KeepsExampleNorms):
             raise CaptureError(
                 f"Norms by example were not kept of {self.name!r}. Write gv.Capture({self.name!r}, "
@@ -211,27 +217,28 @@ class Call:
         CaptureError
             E1109: if there is no such example, or tensors were not kept.
         """
-        gradient, axis = self.gradient, self._keeping.capture.batch_dim
-        if not -gradient.ndim <= axis < gradient.ndim:
-            raise CaptureError(f"{self.name!r} has the shape {tuple(self.shape)}: there is no axis batch_dim={axis}.")
+        gradient, axis = self.gradient, self._example_axis()
         n = gradient.shape[axis]
         if not -n <= index < n:
             raise CaptureError(f"{self.name!r} has {n} examples along axis {axis}; there is no example {index}.")
         value = None if self._value is None else self.value.select(axis, index)
         return Example(gradient.select(axis, index), value)
 
+    def _example_axis(self) -> int:
+        if self.why_no_examples:
+            raise CaptureError(
+                f"Call {self.number} of {self.name!r} cannot be told apart by example: {self.why_no_examples}"
+            )
+        return self._keeping.capture.batch_dim
+
     def _check(self, what: str) -> None:
         """Zeros would be a lie of what has no gradient, or one that could not be told."""
         if self.state == "frozen":
-            raise CaptureError(f"Call {self.number} of {self.name!r} has no {what}: nothing before it is trained.")
+            raise CaptureError(
+                f"Call {self.number} of {self.name!r} has no {what}: nothing before it is trained, or it was detached."
+            )
         if self.state == "not_recorded":
             raise CaptureError(f"The {what} of call {self.number} of {self.name!r} could not be recorded: {self.note}")
-
-
-def _got(value: Any) -> Any:
-    from gradviz.grad.capture.shelf import Slot
-
-    return torch.utils._pytree.tree_map(lambda leaf: leaf.get() if isinstance(leaf, Slot) else leaf, value)
 
 
 class Calls(Sequence[Call]):

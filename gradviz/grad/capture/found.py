@@ -22,11 +22,14 @@ class Found(NamedTuple):
     value : Tensor
     note : str or None
         What a reader should know of it.
+    has_examples : bool
+        Whether one of its axes may count the examples.
     """
 
     path: str
     value: Tensor
     note: str | None = None
+    has_examples: bool = True
 
 
 def tensors_in(value: object) -> Iterator[Found]:
@@ -49,7 +52,7 @@ def tensors_in(value: object) -> Iterator[Found]:
             continue
         seen.add(id(value))
         if isinstance(value, PackedSequence):
-            yield Found(f"{path}['data']", value.data, f"packed, {_lengths(value)}")
+            yield Found(f"{path}['data']", value.data, f"packed, {_lengths(value)}", has_examples=False)
             continue
         waiting += reversed(list(_parts(path, value)))
 

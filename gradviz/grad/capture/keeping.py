@@ -7,7 +7,7 @@ it: on the CPU at once, and on other devices as a row that stays there until all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from gradviz.grad.capture.capture import Capture
 from gradviz.grad.capture.running import Running
 from gradviz.grad.capture.shelf import Shelf
 from gradviz.grad.statistics import Statistics, device_row
+
+if TYPE_CHECKING:
+    from gradviz.grad.capture.captured import Call
 
 Row = NDArray[np.float64]
 
@@ -51,9 +54,9 @@ class Keeping:
         self.capture = capture
         self._measures: dict[str, Statistics] = {}
 
-    def take(self, name: str, gradient: Tensor) -> Taken:
+    def take(self, call: Call, gradient: Tensor) -> Taken:
         """From within the backward pass."""
-        return Taken(self._row(name, gradient), self._more(gradient))
+        return Taken(self._row(call.name, gradient), self._more(call, gradient))
 
     def _row(self, name: str, gradient: Tensor) -> Row | Tensor:
         if not gradient.is_cpu:
@@ -64,10 +67,10 @@ class Keeping:
         row: Row = measure([gradient])[0].copy()
         return row
 
-    def _more(self, gradient: Tensor) -> Any:
+    def _more(self, call: Call, gradient: Tensor) -> Any:
         return None
 
-    def add(self, name: str, taken: Taken, more: Taken) -> bool:
+    def add(self, call: Call, taken: Taken, more: Taken) -> bool:
         """A second backward pass has gone through the same value; whether what is kept can tell of both together."""
         return False
 
@@ -75,8 +78,8 @@ class Keeping:
         """Take a loss scale out."""
         taken.row[:N_SCALING] /= by
 
-    def begin(self) -> None:
-        """Another iteration."""
+    def begin(self, shelf: Shelf) -> None:
+        """Another iteration, with room for its tensors."""
 
 
 class KeepsRunning(Keeping):
@@ -84,7 +87,7 @@ class KeepsRunning(Keeping):
 
     name = "running"
 
-    def _more(self, gradient: Tensor) -> Running:
+    def _more(self, call: Call, gradient: Tensor) -> Running:
         return Running.of(gradient, self.capture.batch_dim if gradient.ndim else 0)
 
     def divide(self, taken: Taken, by: float) -> None:
@@ -98,8 +101,8 @@ class KeepsExampleNorms(Keeping):
 
     name = "example_norms"
 
-    def _more(self, gradient: Tensor) -> Tensor | None:
-        return example_norms(gradient, self.capture.batch_dim)
+    def _more(self, call: Call, gradient: Tensor) -> Tensor | None:
+        return None if call.why_no_examples else example_norms(gradient, self.capture.batch_dim)
 
     def divide(self, taken: Taken, by: float) -> None:
         """Of the statistics and of what is kept beside them."""
@@ -113,22 +116,17 @@ class KeepsTensors(Keeping):
 
     name = "tensors"
 
-    def __init__(self, capture: Capture, said: set[str]) -> None:
-        super().__init__(capture)
-        self._said = said
-        self.begin()
-
-    def begin(self) -> None:
+    def begin(self, shelf: Shelf) -> None:
         """What the last iteration kept is its own."""
-        self.shelf = Shelf(self.capture.memory_limit, self.capture.store, self._said)
+        self._shelf = shelf
 
-    def _more(self, gradient: Tensor) -> Any:
-        return self.shelf.put(gradient)
+    def _more(self, call: Call, gradient: Tensor) -> Any:
+        return self._shelf.put(gradient)
 
-    def add(self, name: str, taken: Taken, more: Taken) -> bool:
+    def add(self, call: Call, taken: Taken, more: Taken) -> bool:
         """Tensors add up."""
         taken.more.add(more.more.get())
-        taken.row = self._row(name, taken.more.get().detach())
+        taken.row = self._row(call.name, taken.more.get())
         return True
 
     def divide(self, taken: Taken, by: float) -> None:
@@ -137,24 +135,18 @@ class KeepsTensors(Keeping):
         taken.more.divide(by)
 
 
-def keeping(capture: Capture, keep: str, said: set[str]) -> Keeping:
-    """The way that a capture asks for."""
-    if keep == "tensors":
-        return KeepsTensors(capture, said)
-    ways = {"statistics": Keeping, "running": KeepsRunning, "example_norms": KeepsExampleNorms}
-    return ways[keep](capture)
+WAYS = {way.name: way for way in (Keeping, KeepsRunning, KeepsExampleNorms, KeepsTensors)}
+"""By ``keep=``."""
 
 
-def example_norms(gradient: Tensor, batch_dim: int) -> Tensor | None:
-    """The norm of each example's part, in float64 where the device has it; None if there is no such axis.
+def example_norms(gradient: Tensor, batch_dim: int) -> Tensor:
+    """The norm of each example's part, in float64 where the device has it.
 
     Examples
     --------
     >>> example_norms(torch.tensor([[3.0, 4.0], [1e-23, 0.0]]), 0)
     tensor([5.0000e+00, 1.0000e-23], dtype=torch.float64)
     """
-    if not -gradient.ndim <= batch_dim < gradient.ndim:
-        return None
     parts = gradient.detach().movedim(batch_dim, 0)
     parts = parts.reshape(len(parts), -1) if parts.numel() else parts.new_zeros(len(parts), 1)
     if gradient.device.type == "mps":

@@ -33,7 +33,7 @@ class ModuleHook:
         self._session = session
         self._name = name
         self.module = weakref.ref(module)
-        self._entered: list[_Entry] = []
+        self._entered: list[Entry] = []
         self._wants_call = session.keep == "example_norms" and bool(module._parameters)
         self._handles = [
             module.register_forward_pre_hook(_Dies(self._enters), with_kwargs=True),
@@ -61,7 +61,7 @@ class ModuleHook:
         session = self._session
         if session.is_looking():
             with session.guarded():
-                self._entered.append(_Entry(args, kwargs, copies=session.capture.values, keeps=self._wants_call))
+                self._entered.append(Entry(args, kwargs, copies=session.capture.values, keeps=self._wants_call))
 
     def _see(self, output: Any) -> None:
         session = self._session
@@ -76,7 +76,7 @@ class ModuleHook:
             if entry.args is not None and type(output) is Tensor:
                 made_by = Made(module, entry.args, entry.kwargs)
             named = functools.partial(entry.named, module.forward)
-            session.see(self._name, output, inputs=named, own=entry.untouched(), of=made_by)
+            session.see(self._name, output, inputs=named, entry=entry, of=made_by)
 
     def why_uncalled(self, name: str, reached: Collection[str]) -> str:
         """Why nothing was seen of the module."""
@@ -117,20 +117,20 @@ class Made:
         return {id(p): why for p in self._module._parameters.values() if p is not None and p.requires_grad}
 
 
-class _Entry:
+class Entry:
     """What a module was called with."""
 
-    __slots__ = ("_inputs", "_versions", "args", "kwargs")
+    __slots__ = ("_given", "_inputs", "args", "kwargs")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, copies: bool, keeps: bool) -> None:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        self._versions = [(id(tensor), _version(tensor), tensor) for tensor in tensors]
-        self._inputs = tree_map(_copy, (args, kwargs)) if copies else None
+        self._given = [(tensor, _version(tensor)) for tensor in tensors]
+        self._inputs = tree_map(copy_of, (args, kwargs)) if copies else None
         self.args, self.kwargs = tree_map(_detached, (args, kwargs)) if keeps else (None, {})
 
-    def untouched(self) -> Collection[int]:
-        """Ids of the tensors that nobody has written into since."""
-        return [key for key, version, tensor in self._versions if _version(tensor) == version]
+    def handed_through(self, tensor: Tensor) -> bool:
+        """Whether it is one of them, and nobody has written into it since."""
+        return any(given is tensor and _version(tensor) == version for given, version in self._given)
 
     def named(self, function: Callable[..., Any]) -> Mapping[str, Any]:
         """Copies of the arguments, by the names of the function's parameters."""
@@ -138,7 +138,7 @@ class _Entry:
         return named(function, args, kwargs)
 
 
-_NO_ENTRY = _Entry((), {}, copies=False, keeps=False)
+_NO_ENTRY = Entry((), {}, copies=False, keeps=False)
 
 
 def named(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,7 +202,8 @@ def _version(tensor: Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def _copy(leaf: Any) -> Any:
+def copy_of(leaf: Any) -> Any:
+    """A tensor's copy, and anything else as it is."""
     return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
 
 

@@ -13,6 +13,7 @@ from gradviz.grad.algebra import Grad, M
 from gradviz.grad.autodiff import apart, evaluated
 from gradviz.grad.capture.capture import Capture, as_capture
 from gradviz.grad.capture.captured import Captured
+from gradviz.grad.capture.found import tensors_in
 from gradviz.grad.capture.session import Session
 
 
@@ -62,6 +63,7 @@ def reap(
 
     def reaped(model: M, /, *args: Any, **kwargs: Any) -> tuple[Tensor, Grad[M], Captured]:
         session = Session(wanted, "tensors", {"": model} if isinstance(model, nn.Module) else {})
+        session.lengths = lengths((args, kwargs), wanted.batch_dim)
 
         wholes: dict[int, Tensor | None] = {}
 
@@ -87,3 +89,15 @@ def reap(
             session.detach()
 
     return reaped
+
+
+def lengths(given: object, batch_dim: int) -> set[int]:
+    """What the axis of examples measures in all tensors that have it: one of these is the number of examples.
+
+    Examples
+    --------
+    >>> lengths((torch.zeros(8, 3), {"y": torch.zeros(8)}), 0)
+    {8}
+    """
+    tensors = [found.value for found in tensors_in(given) if found.has_examples]
+    return {tensor.shape[batch_dim] for tensor in tensors if -tensor.ndim <= batch_dim < tensor.ndim}

@@ -15,9 +15,9 @@ class Running:
     Attributes
     ----------
     mean : Tensor
-        Of the shape of one example, in float64 (float32 on a device without it).
+        Of the shape of one example, in float64 (float32 on a device without it), complex where the gradients are.
     second_moment : Tensor
-        The mean of the squares.
+        The mean of the squared magnitudes.
     count : int
         Examples that are in it.
     left_out : int
@@ -41,7 +41,8 @@ class Running:
     @classmethod
     def of(cls, gradient: Tensor, batch_dim: int) -> Running:
         """Those of one gradient."""
-        wide = gradient.detach().to(torch.float32 if gradient.device.type == "mps" else torch.float64)
+        narrow = torch.float32 if gradient.device.type == "mps" else torch.float64
+        wide = gradient.detach().to(narrow.to_complex() if gradient.is_complex() else narrow)
         wide = wide.movedim(batch_dim, 0) if wide.ndim else wide.unsqueeze(0)
         is_finite = (
             wide.isfinite().reshape(len(wide), -1).all(1)
@@ -53,8 +54,8 @@ class Running:
         kept = wide if not left_out else wide[is_finite]
         if not count:
             nothing = torch.full(wide.shape[1:], torch.nan, dtype=wide.dtype, device=wide.device)
-            return cls(nothing, nothing, 0, left_out)
-        return cls(kept.mean(0), kept.square().mean(0), count, left_out)
+            return cls(nothing, nothing.real, 0, left_out)
+        return cls(kept.mean(0), kept.abs().square().mean(0), count, left_out)
 
     def scaled(self, by: float) -> Running:
         """Those of gradients that are so many times as large."""

@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
+from torch.utils._pytree import tree_flatten
+from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from gradviz.errors import CaptureWarning, described, nearest, warn
 from gradviz.grad.capture.capture import Capture, Keep
-from gradviz.grad.capture.captured import Call, Captured
+from gradviz.grad.capture.captured import Call, Captured, Inputs
 from gradviz.grad.capture.examples import ModuleCall
-from gradviz.grad.capture.found import tensors_in
-from gradviz.grad.capture.keeping import Keeping, KeepsRunning, Taken, fetch, keeping
-from gradviz.grad.capture.modules import Made, ModuleHook, is_compiled
+from gradviz.grad.capture.found import Found, tensors_in
+from gradviz.grad.capture.keeping import WAYS, Keeping, KeepsRunning, Taken, fetch
+from gradviz.grad.capture.modules import Entry, Made, ModuleHook, is_compiled
 from gradviz.grad.capture.parameters import NormsByParameter
 from gradviz.grad.capture.running import Running
 from gradviz.grad.capture.shelf import Shelf
@@ -59,16 +59,17 @@ class Session:
         self.keep: Keep = capture.keep or keep
         self._models = models
         self._said: set[str] = set()
-        self._keeping: Keeping = keeping(capture, self.keep, self._said)
+        self._keeping: Keeping = WAYS[self.keep](capture)
         self._running: dict[tuple[str, int], Running] = {}
         self._hooks: dict[str, ModuleHook] = {}
-        self._also: dict[str, str] = {}
-        """Further names of modules."""
-        self._is_compiled = False
+        self._unhooked: dict[str, str] = {}
+        """Further names of modules, which have no hook of their own, and why."""
         self.is_on = False
         """Whether forward passes are looked at."""
         self.is_accepting = False
         """Whether gradients are those of the loss."""
+        self.lengths: Collection[int] = ()
+        """What the axis of examples may measure; empty if that is not known."""
         self._begin()
 
     # On and off -------------------------------------------------------------------------------------------------
@@ -77,7 +78,7 @@ class Session:
         """Hook the modules that are meant, as the models are now, and no others."""
         wanted: dict[str, nn.Module] = {}
         first: dict[int, str] = {}
-        self._also = {}
+        self._unhooked = {}
         compiled = False
         for prefix, model in self._models.items():
             for path, module in walk(model):
@@ -86,7 +87,7 @@ class Session:
                 if not name or name in wanted or not self.capture.wants_module(name):
                     continue
                 if id(module) in first:
-                    self._also[name] = first[id(module)]
+                    self._unhooked[name] = f"the same module as {first[id(module)]!r}"
                 else:
                     wanted[name] = module
                     first[id(module)] = name
@@ -115,7 +116,7 @@ class Session:
         for hook in self._hooks.values():
             hook.remove()
         self._hooks.clear()
-        self._release()
+        self.forget()
 
     @contextlib.contextmanager
     def forward(self) -> Iterator[None]:
@@ -159,8 +160,8 @@ class Session:
         name: str,
         value: object,
         *,
-        inputs: Callable[[], Mapping[str, Any]] | None = None,
-        own: Collection[int] = (),
+        inputs: Callable[[], Mapping[str, Any] | None] | None = None,
+        entry: Entry | None = None,
         of: Made | None = None,
     ) -> None:
         """Look at a value, and await its gradient.
@@ -170,9 +171,9 @@ class Session:
         name : str
         value : tensors, in whatever holds them
         inputs : callable, optional
-            Gives what made it was called with, by name: copies that may be kept.
-        own : collection of int
-            Ids of tensors that were handed through as they were.
+            Gives what made it was called with, by name: copies that nobody else has.
+        entry : Entry, optional
+            Of the call that made it, which knows what is handed through as it came.
         of : Made, optional
             The call of a module that has made it, where its parameters are asked about.
         """
@@ -182,81 +183,102 @@ class Session:
         if _transforms() is not None:
             self._why[name] = "inside a transform of torch.func, such as vmap, values have no gradient to hook"
             return
-        n_before = self._n_calls
-        for path, tensor, note in tensors_in(value):
+        kept, is_any = None, False
+        for found in (Found("", value),) if type(value) is Tensor else tensors_in(value):
+            tensor = found.value
             if tensor.is_floating_point() or tensor.is_complex():
-                note = TOTAL if id(tensor) in own else note
-                self._await(name + path, tensor, note, inputs, of)
-        if self._n_calls == n_before:
+                if not is_any:
+                    kept, is_any = self._kept(inputs), True
+                if entry is not None and entry.handed_through(tensor):
+                    found = found._replace(note=TOTAL)
+                self._await(name, found, kept, of)
+        if not is_any:
             self._why[name] = f"there is no floating tensor in {described(value)}"
 
     def see_input(self, name: str, value: object) -> None:
         """Look at what a function is given: what has no gradient is none of its business."""
-        for path, tensor, note in tensors_in(value):
-            if tensor.requires_grad and torch.is_grad_enabled() and _transforms() is None:
-                self._await(name + path, tensor, note, None, None)
+        for found in tensors_in(value):
+            if found.value.requires_grad and torch.is_grad_enabled() and _transforms() is None:
+                self._await(name, found, None, None)
 
-    @contextlib.contextmanager
-    def guarded(self) -> Iterator[None]:
+    def guarded(self) -> _Guard:
         """What is ours never breaks a forward pass."""
-        try:
-            yield
-        except CaptureWarning:  # of a user who wants errors for warnings
-            raise
-        except Exception as error:
-            self.fail(error)
+        return _Guard(self)
 
     def _await(
         self,
         name: str,
-        tensor: Tensor,
-        note: str | None,
-        inputs: Callable[[], Mapping[str, Any]] | None,
+        found: Found,
+        inputs: Inputs | None,
         of: Made | None,
     ) -> None:
-        self._n_calls += 1
+        name, tensor = name + found.path, found.value
         calls = self._calls.setdefault(name, [])
-        call = Call(name, len(calls), tensor, self._keeping, note)
+        call = Call(name, len(calls), tensor, self._keeping, found.note)
+        call.why_no_examples = self._why_no_examples(found)
         calls.append(call)
         if self.capture.values:
             call._value = self._shelf.put(tensor)
-            call._inputs = None if inputs is None else self._kept(inputs())
+            call._inputs = inputs
         if not tensor.requires_grad:
             call.state = "frozen"
             return
         if tensor._is_view():
-            call._writes = Writes(tensor)  # edited in place, it takes another place in the graph, away from the hook
+            call._writes = Writes(tensor)
+            self._views.append(call)
         if of is not None:
             call._made_by = of
             self._made.append((call, of))
-        handle = tensor.register_hook(functools.partial(self._arrived, call))
+        handle = tensor.register_hook(_Arrival(self, call).arrives)
         if tensor.is_leaf:
             self._handles.append(handle)  # those of others go with their graph
-        elif self.edges is not None:
+        if self.edges is not None:
             self.edges.append(torch.autograd.graph.get_gradient_edge(tensor))
 
-    def _kept(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        put = self._shelf.put
-        kept: Mapping[str, Any] = torch.utils._pytree.tree_map(
-            lambda leaf: put(leaf) if isinstance(leaf, Tensor) else leaf, dict(inputs)
-        )
-        return kept
+    def _why_no_examples(self, found: Found) -> str | None:
+        """Of what has no axis of examples: better none than slices of another axis."""
+        if not found.has_examples:
+            return "its rows are steps of packed sequences"
+        shape, axis = found.value.shape, self.capture.batch_dim
+        if not -len(shape) <= axis < len(shape):
+            return f"it has the shape {tuple(shape)}, and no axis batch_dim={axis}"
+        if self.lengths and shape[axis] not in self.lengths:
+            lengths = " or ".join(map(str, sorted(self.lengths)))
+            return (
+                f"it has the shape {tuple(shape)}, with {shape[axis]} along batch_dim={axis}, where what the model was "
+                f"given has {lengths}"
+            )
+        return None
+
+    def _kept(self, inputs: Callable[[], Mapping[str, Any] | None] | None) -> Inputs | None:
+        given = inputs() if self.capture.values and inputs is not None else None
+        if given is None:
+            return None
+        leaves, structure = tree_flatten(given)
+        return [self._shelf.keep(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves], structure
 
     # Backward ---------------------------------------------------------------------------------------------------
 
-    def _arrived(self, call: Call, gradient: Tensor) -> None:
-        if not self.is_accepting:
+    def arrived(self, call: Call, gradient: Tensor | None) -> None:
+        """A gradient has come back; None is what a function of the user's gives where there is none."""
+        if not self.is_accepting or gradient is None:
             return
         try:
-            gradient = gradient.detach()
+            if gradient.requires_grad:
+                gradient = gradient.detach()
             if not call._pending:
                 self._awaiting.append(call)
-            call._pending.append((_task(), self._keeping.take(call.name, gradient)))
+            call._pending.append((_task(), self._keeping.take(call, gradient)))
             if call._made_by is not None:
                 call._made_by.gradient, call._made_by.task, call._made_by = gradient, _task(), None
+        except CaptureWarning:  # of a user who wants errors for warnings
+            raise
         except Exception as error:
-            call.state, call.note = "not_recorded", f"{type(error).__name__}: {error}"
-            self.fail(error)
+            self._lose(call, error)
+
+    def _lose(self, call: Call, error: Exception) -> None:
+        call._taken, call.state, call.note = None, "not_recorded", f"{type(error).__name__}: {error}"
+        self.fail(error)
 
     def fail(self, error: Exception) -> None:
         """Our own failure is nobody's but ours."""
@@ -282,14 +304,25 @@ class Session:
                     self._count(call, taken)
             call._pending.clear()
         self._awaiting.clear()
+        for call in self._views:
+            if call._writes is not None and call._writes.happened():
+                call._taken, call.state, call.note = None, "not_recorded", EDITED
+            call._writes = None
+        self._views.clear()
         if self._made:
             self._add_examples()
 
     def _count(self, call: Call, taken: Taken) -> None:
-        if call._taken is None and call.state != "not_recorded":
+        if call.state == "not_recorded":
+            return
+        if call._taken is None:
             call._taken, call.state = taken, "ok"
-        elif call._taken is None or not self._keeping.add(call.name, call._taken, taken):
-            call._taken, call.state, call.note = None, "not_recorded", TWICE
+            return
+        try:
+            if not self._keeping.add(call, call._taken, taken):
+                call._taken, call.state, call.note = None, "not_recorded", TWICE
+        except Exception as error:
+            self._lose(call, error)
 
     # What has come of it ----------------------------------------------------------------------------------------
 
@@ -312,7 +345,6 @@ class Session:
             By the identity of a parameter, its gradient, without the loss scale.
         """
         calls = self._calls
-        self._look_for_edits()
         taken = [call._taken for own in calls.values() for call in own if call._taken is not None]
         fetch(taken)
         if by != 1:
@@ -328,10 +360,10 @@ class Session:
 
     def _begin(self) -> None:
         """Another iteration."""
-        self._keeping.begin()
         self._shelf = Shelf(self.capture.memory_limit, self.capture.store, self._said)
+        self._keeping.begin(self._shelf)
         self._calls: dict[str, list[Call]] = {}
-        self._n_calls = 0
+        self._views: list[Call] = []
         self._why: dict[str, str] = {}
         self._awaiting: list[Call] = []
         self._made: list[tuple[Call, Made]] = []
@@ -351,13 +383,6 @@ class Session:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-
-    def _look_for_edits(self) -> None:
-        for own in self._calls.values():
-            for call in own:
-                if call.state == "unused" and call._writes is not None and call._writes.happened():
-                    call.state, call.note = "not_recorded", EDITED
-                call._writes = None
 
     def _run_on(self) -> None:
         for own in self._calls.values():
@@ -409,11 +434,43 @@ class Session:
         for name, hook in self._hooks.items():
             if name not in seen and name not in missing:
                 missing[name] = hook.why_uncalled(name, reached)
-        known = {*self._hooks, *self._also, *seen, *self._calls, *missing}
+        known = {*self._hooks, *self._unhooked, *seen, *self._calls, *missing}
         for pattern in self.capture.patterns:
             if not any(pattern == name or fnmatch.fnmatchcase(name, pattern) for name in known):
-                missing[pattern] = f"no module is called so, and nothing was sown: {nearest(pattern, known)}"
-        return {**{name: f"the same module as {first!r}" for name, first in self._also.items()}, **missing}
+                about = f": {nearest(pattern, known)}" if known else "; of the model as a whole, sow what it returns"
+                missing[pattern] = f"no module is called so, and nothing was sown{about}"
+        return {**self._unhooked, **missing}
+
+
+class _Guard:
+    """By hand: a generator costs what all the rest of a hook does."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, CaptureWarning):
+            return False  # of a user who wants errors for warnings
+        self._session.fail(error)
+        return True
+
+
+class _Arrival:
+    """What hangs on a tensor, and waits there for its gradient."""
+
+    __slots__ = ("_call", "_session")
+
+    def __init__(self, session: Session, call: Call) -> None:
+        self._session, self._call = session, call
+
+    @unserializable_hook  # type: ignore[untyped-decorator]  # a tensor is pickled without it, and without a warning
+    def arrives(self, gradient: Tensor | None) -> None:
+        """Called by autograd."""
+        self._session.arrived(self._call, gradient)
 
 
 NO_GRAD = (
@@ -421,5 +478,8 @@ NO_GRAD = (
     "use_reentrant=False)"
 )
 TWICE = 'several backward passes went through it, whose sum statistics cannot tell; keep="tensors" adds them up'
-EDITED = "it is a view that was edited in place after it was returned, which takes its gradient elsewhere"
+EDITED = (
+    "it is a view that was edited in place after it was returned, which takes its gradient elsewhere, or a part of it; "
+    "returned as x.clone(), it keeps it"
+)
 TOTAL = "handed through as it came: this is the total gradient of that tensor, by all that uses it"

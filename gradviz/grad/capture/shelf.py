@@ -29,12 +29,15 @@ class Shelf:
 
     def __init__(self, limit: int, store: Store, said: set[str]) -> None:
         self._limit, self._store, self._said = limit, store, said
-        self._nbytes = 0
+        self._nbytes = self._n_moved = 0
         self._kept: deque[Slot] = deque()
 
     def put(self, tensor: Tensor) -> Slot:
         """Keep a copy: what somebody writes into the tensor later on does not change it."""
-        copy = tensor.detach().clone()
+        return self.keep(tensor.detach().clone())
+
+    def keep(self, copy: Tensor) -> Slot:
+        """Keep a copy that nobody else has."""
         slot = Slot(copy if self._store == "device" else copy.cpu())
         self._kept.append(slot)
         self._nbytes += slot.nbytes
@@ -42,14 +45,15 @@ class Shelf:
             oldest = self._kept.popleft()
             self._nbytes -= oldest.nbytes
             if self._store == "disk":
-                oldest.move(Path(self._folder.name) / f"{id(oldest)}.safetensors")
+                self._n_moved += 1
+                oldest.move(self._folder, f"{self._n_moved}.safetensors")
             else:
                 oldest.drop(self._why)
         return slot
 
     @functools.cached_property
     def _folder(self) -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="gradviz-")  # goes with the last who holds it
+        return tempfile.TemporaryDirectory(prefix="gradviz-")  # goes with the last slot that has a file in it
 
     @functools.cached_property
     def _why(self) -> str:
@@ -101,13 +105,13 @@ class Slot:
             more = tensor.detach().cpu().clone()
             self._load = lambda: load() + more
 
-    def move(self, path: Path) -> None:
+    def move(self, folder: tempfile.TemporaryDirectory[str], file: str) -> None:
         """To a file."""
         from safetensors.torch import load_file, save_file
 
         assert self._tensor is not None
-        save_file({"tensor": self._tensor.contiguous()}, path)
-        self._tensor, self._load = None, lambda: load_file(path)["tensor"]
+        save_file({"tensor": self._tensor.contiguous()}, Path(folder.name) / file)
+        self._tensor, self._load = None, lambda: load_file(Path(folder.name) / file)["tensor"]
 
     def drop(self, why: str) -> None:
         """For good."""

@@ -8,10 +8,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from gradviz.errors import CaptureError, described
 from gradviz.grad.capture import session as at_work
-from gradviz.grad.capture.modules import named
+from gradviz.grad.capture.modules import copy_of, named
+from gradviz.grad.capture.session import Session
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,20 +118,20 @@ def record_vjp(f: Callable[P, R], name: str) -> Callable[P, R]:
 
     def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
         # With or without a capture, so that gradients add up in the same order.
-        args, kwargs = torch.utils._pytree.tree_map(_view, (args, kwargs))
+        args, kwargs = tree_map(_view, (args, kwargs))
         sessions = [s for s in at_work.open_sessions if s.is_looking() and s.capture.wants_sown(name)]
         by_name = named(signature, args, kwargs) if sessions else {}
-        copies = None
+        copies: dict[Session, dict[str, Any]] = {}
         for session in sessions:
             with session.guarded():
-                if session.capture.values and copies is None:
-                    copies = torch.utils._pytree.tree_map(_copy, by_name)
+                if session.capture.values:
+                    copies[session] = tree_map(copy_of, by_name)
                 for parameter, given in by_name.items():
                     session.see_input(f"{name}({parameter})", given)
         output = f(*args, **kwargs)
         for session in sessions:
             with session.guarded():
-                session.see(name, output, inputs=None if copies is None else functools.partial(dict, copies))
+                session.see(name, output, inputs=functools.partial(copies.get, session))
         return output
 
     return functools.wraps(f)(recorded) if hasattr(f, "__name__") else recorded
@@ -137,7 +139,3 @@ def record_vjp(f: Callable[P, R], name: str) -> Callable[P, R]:
 
 def _view(leaf: Any) -> Any:
     return leaf.view_as(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad and torch.is_grad_enabled() else leaf
-
-
-def _copy(leaf: Any) -> Any:
-    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
