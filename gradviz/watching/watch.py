@@ -408,10 +408,11 @@ class Watch:
         """Measure the last iteration after all, where its gradients are there still."""
         if self._finished is None:
             return
-        taken, outcome = self._finished
+        taken = self._finished.taken
         if taken.draft is None and not taken.skipped and taken.loss_scale == 1:
             try:
-                self._finished = taken._replace(draft=self._taps[taken.place].of_what_is_left()), outcome
+                left = self._taps[taken.place].of_what_is_left()
+                self._finished = self._finished._replace(taken=taken._replace(draft=left))
             except Exception as error:
                 self._recorder.warn(error)
 
