@@ -536,6 +536,7 @@ class History(View):
         call: int = 0,
         example: int | None = None,
         dtype: str | None = None,
+        batch_dim: int | None = None,
         most: int | None = None,
     ) -> int:
         """Keep a tensor whole, for `tensors` to find.
@@ -552,6 +553,8 @@ class History(View):
             Index within the batch, if it is of one example alone.
         dtype : str, optional
             What it had where it was recorded; numpy's own, if not given.
+        batch_dim : int, optional
+            The axis of the examples, if it is of a whole batch.
         most : int, optional
             Bytes that kept tensors may take where rows are in memory alone: beyond, the oldest go.
 
@@ -564,7 +567,8 @@ class History(View):
             self.begin_run()
         store = self._store
         with store.lock:
-            kept = Kept(name, iteration, store.attempts.current, call, example, dtype or str(array.dtype))
+            attempt, dtype = store.attempts.current, dtype or str(array.dtype)
+            kept = Kept(name, iteration, attempt, call, example, dtype, batch_dim)
             store.tensors.keep(kept, array)
             dropped = 0 if most is None or self._keeper.is_on_disk else store.tensors.drop(most)
         self._keeper.appended(array.nbytes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from gradviz.history.series import Series
@@ -27,6 +28,8 @@ class Kept:
         Index within the batch; None for the whole batch.
     dtype : str
         What it had where it was recorded. numpy has no bfloat16: such a tensor is float32 here.
+    batch_dim : int or None
+        The axis of the examples in a tensor of the whole batch; None where there is none, or nobody has said.
     """
 
     name: str
@@ -35,10 +38,13 @@ class Kept:
     call: int
     example: int | None
     dtype: str
+    batch_dim: int | None = None
 
     def is_meant(self, name: str, iteration: int | None, call: int | None, example: int | None) -> bool:
-        """Whether it has this name; and is of one iteration, call or example, where one is given."""
-        asked = ((iteration, self.iteration), (call, self.call), (example, self.example))
+        """Whether it has this name; and is of one iteration or call, or has the example, where one is given."""
+        asked: list[tuple[int | None, int | None]] = [(iteration, self.iteration), (call, self.call)]
+        if self.example is not None or self.batch_dim is None:
+            asked.append((example, self.example))
         return name == self.name and all(wanted in (None, own) for wanted, own in asked)
 
 
@@ -47,6 +53,18 @@ class KeptTensor(NamedTuple):
 
     kept: Kept
     array: NDArray[Any]
+
+    def has(self, example: int | None) -> bool:
+        """Whether the example is among those of its batch."""
+        axis = self.kept.batch_dim
+        return example is None or self.kept.example is not None or axis is None or example < self.array.shape[axis]
+
+    def of(self, example: int | None) -> KeptTensor:
+        """One example's part of it."""
+        if example is None or self.kept.example is not None or self.kept.batch_dim is None:
+            return self
+        part = np.take(self.array, example, self.kept.batch_dim)
+        return KeptTensor(replace(self.kept, example=example, batch_dim=None), part)
 
 
 class Shelf:

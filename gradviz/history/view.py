@@ -268,7 +268,8 @@ class View:
         ----------
         name : str
         iteration, call, example : int, optional
-            Only those of this iteration, this call within it, this example of the batch.
+            Only those of this iteration, this call within it, this example of the batch: of a tensor of the whole
+            batch its part.
 
         Returns
         -------
@@ -280,7 +281,7 @@ class View:
         --------
         >>> from gradviz.history.history import History
         >>> history = History()
-        >>> history.keep_tensor("head.weight", 3, np.ones((2, 2), np.float32))
+        >>> _ = history.keep_tensor("head.weight", 3, np.ones((2, 2), np.float32))
         >>> [(tensor.kept.iteration, tensor.array.shape) for tensor in history.tensors("head.weight")]
         [(3, (2, 2))]
         """
@@ -290,7 +291,8 @@ class View:
             holds = self._store.attempts.holds(kept[:, 0], kept[:, 1]) | self.has_all_attempts
             meant = np.zeros(len(found), np.bool_)
             meant[self._selected(kept[:, 0])] = True
-        return [each for each, is_held in zip(found, holds & meant, strict=True) if is_held]
+        held = [each for each, is_held in zip(found, holds & meant, strict=True) if is_held]
+        return [each.of(example) for each in held if each.has(example)]
 
     # Parts of it ------------------------------------------------------------------------------------------------
 

@@ -109,6 +109,7 @@ class CaptureRecorder:
                 _array(call.gradient),
                 call=call.number,
                 dtype=str(call.dtype).removeprefix("torch."),
+                batch_dim=self._axis(call),
                 most=self._capture.memory_limit,
             )
             if dropped and "dropped" not in self._said:
@@ -119,6 +120,12 @@ class CaptureRecorder:
                     "fewer. Said once.",
                     CaptureWarning,
                 )
+
+    def _axis(self, call: Call) -> int | None:
+        axis = self._capture.batch_dim
+        if call.why_no_examples or not -len(call.shape) <= axis < len(call.shape):
+            return None
+        return axis % len(call.shape)
 
 
 def _activations(calls: Sequence[Call], iteration: int, epoch: int) -> dict[str, Any]:

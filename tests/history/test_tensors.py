@@ -39,6 +39,25 @@ def test_they_are_found_by_what_they_are(saved, tmp_path):
     assert (kept.dtype, array.dtype, array.shape) == ("bfloat16", np.float32, (3, 2))
 
 
+@pytest.mark.parametrize("saved", [False, True])
+def test_of_a_whole_batch_one_example_can_be_asked_for(saved, tmp_path):
+    history = History(save_to=tmp_path / "a") if saved else History()
+    batch = np.arange(12.0).reshape(2, 3, 2)
+    for i in range(2):
+        history.append(i, 0, np.empty((0, 8)), np.empty(0, np.uint8), {"loss": 1.0})
+        history.keep_tensor("rows", i, batch + 100 * i, batch_dim=1)
+        history.keep_tensor("unknown", i, batch)
+    if saved:
+        history.end_run()
+        history = History.open(tmp_path / "a")
+    (kept, array) = history.tensors("rows", iteration=1, example=2)[0]
+    assert kept.example == 2
+    assert array.tolist() == (batch[:, 2] + 100).tolist()
+    assert history.tensors("rows", example=3) == []  # the batch had three
+    assert history.tensors("unknown", example=1) == []
+    assert history.tensors("rows", iteration=0)[0].array.shape == (2, 3, 2)
+
+
 def test_what_is_kept_is_a_copy():
     history, array = recorded(1), np.zeros(3)
     history.keep_tensor("mine", 0, array)
