@@ -39,7 +39,7 @@ _PLANES = ("norm", *COUNTS, "state")
 
 
 class Picture:
-    """The picture of a store: bounded, however long the run."""
+    """The picture of a store: bounded, however long the run. It is drawn anew where rows no longer hold."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,6 +48,7 @@ class Picture:
     def begin(self, overview: Overview | None = None, seen: int = 0) -> None:
         """Draw anew, or go on from what shows the first iterations already."""
         self._overview, self._seen = overview or Overview(), seen
+        self._attempt = self._store.attempts.current
 
     def redraw_newest(self) -> None:
         """Draw the last column anew: more is known of the newest iteration than when it was drawn."""
@@ -59,6 +60,8 @@ class Picture:
     def overview(self) -> tuple[Columns, int]:
         """The whole run in a bounded number of columns, and how many iterations they show."""
         with self._store.lock:
+            if self._attempt != self._store.attempts.current or self._seen > len(self._store.iterations):
+                self.begin()
             while self._seen < len(self._store.iterations):
                 fresh = self.columns(self._seen, self._seen + AT_ONCE)
                 self._overview.append(fresh)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from gradviz.history.cells import Picture
 from gradviz.history.overview import NOT_OPTIMIZED, NOT_RECORDED, Columns
 from gradviz.history.schema import NARROW
 from gradviz.history.schema import NOT_RECORDED as NO_STATE
-from gradviz.history.store import Store
+from gradviz.history.store import Reading, Store
 from gradviz.history.table import Columns as TableColumns
 
 FIRST, LAST = -48, 16
@@ -27,9 +27,6 @@ LOOK_BACK = 1_000_000
 none to show."""
 AT_ONCE = 250_000
 """Rows that are read at once."""
-
-T = TypeVar("T")
-Reading = Callable[[Callable[[], T]], T]
 
 
 class Changes(NamedTuple):

@@ -25,6 +25,7 @@ from gradviz.history.progress import Progress
 from gradviz.history.quantity import NORM, Quantity
 from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
 from gradviz.history.schema import EVENTS, METRICS, OPTIONAL, STAGES, STATES, STATISTICS, TABLES, Parameter
+from gradviz.history.selection import Selection
 from gradviz.history.store import Store
 from gradviz.history.table import Table
 from gradviz.history.tensors import Kept
@@ -111,6 +112,8 @@ class History(View):
         """Of the run that is under way; None where there is none that can be asked."""
         self.n_completed = 0
         """How often something was added to an iteration that pictures may have shown without it: see `complete`."""
+        self.captures: bool | None = False
+        """Whether gradients of intermediate values are captured; None where nobody can say."""
         self._picture = Picture(self._store)
         self._resumed_at: tuple[int, int] | None = None
         self._keeper = Keeper(
@@ -235,6 +238,16 @@ class History(View):
         """Whether there is anything but iterations that were not recorded."""
         with self._store.lock:
             return any(piece.of.n_parameters for rows in self._store.stages.values() for piece in rows.pieces())
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What `asked` can have numbers of: no "rms" where no shape is known, and nothing but the ratio of two runs."""
+        from gradviz.history.asked import MEASURES
+
+        if self.quantity.runs:
+            return ()
+        has_sizes = not self.described or any(parameter["shape"] is not None for parameter in self.described)
+        return tuple(name for name in MEASURES if has_sizes or name != "rms")
 
     def asked(self, measure: str, stage: str, start: int, stop: int, most: int) -> Columns:
         """The iterations [start, stop) as at most so many columns of a picture, the loss as the last row.
@@ -637,7 +650,6 @@ class History(View):
     def _begin_attempt(self, iteration: int, epoch: int) -> None:
         with self._store.lock:
             self._store.begin_attempt(iteration, epoch)
-            self._picture.begin()
             self.progress.iteration, self.progress.epoch = iteration, epoch
         self.notify(final=True)
 
@@ -681,6 +693,11 @@ class History(View):
     def overview(self) -> tuple[Columns, int]:
         """The whole run in a bounded number of columns, and how many iterations they show."""
         return self._reading(self._picture.overview)
+
+    def chosen(self, selection: Selection) -> pd.DataFrame:
+        """The numbers behind a part of its picture, tidy."""
+        part = self.select(parameters=selection.parameters, iterations=selection.iterations, every=selection.every)
+        return part.gradients
 
     def changes(self, start: int = 0) -> tuple[list[Change], int]:
         """What the events from their row `start` on tell, in few words, and how many rows there are."""

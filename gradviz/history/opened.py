@@ -27,6 +27,7 @@ class Opened(History):
         self, path: str | os.PathLike[str], *, skip_damaged: bool = False, memory_limit: int | str = "512MB"
     ) -> None:
         super().__init__(memory_limit=memory_limit)
+        self.captures = None
         self._reader = Reader(self._store, open_folder(path), skip_damaged=skip_damaged)
         self._store.reload = weakref.WeakMethod(self._find_again)
         self._closed = threading.Event()
@@ -48,11 +49,7 @@ class Opened(History):
         HistoryError
             If the run is no longer there, or damaged.
         """
-        had, attempt = len(self), self._store.attempts.current
-        manifest = self._reader.read()
-        if self._store.attempts.current != attempt or len(self) < had:
-            self._picture.begin()
-        self._show(manifest)
+        self._show(self._reader.read())
         self.notify(final=self._has_ended)
         return self
 

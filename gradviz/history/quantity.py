@@ -21,6 +21,10 @@ class Quantity:
         Of a ratio, the run that is divided and the one that it is divided by.
     where : str
         Behind a mark's word, where there is more than one run that it may have been seen in.
+    of : str
+        What has such a number: one row of the picture.
+    none : str or None
+        What is said where every iteration was recorded, and there is no row.
     """
 
     label: str
@@ -28,9 +32,18 @@ class Quantity:
     noun: str
     runs: tuple[str, str] | None = None
     where: str = ""
+    of: str = "parameter"
+    none: str | None = None
 
 
 NORM = Quantity("gradient norm", "gradient norms", "norm")
+CAPTURED = Quantity(
+    "gradient norm of intermediate values",
+    "gradient norms",
+    "norm",
+    of="intermediate value",
+    none='nothing was captured: gv.trainer(..., capture=gv.Capture("encoder.*"))',
+)
 
 
 def ratio_of(run: str, reference: str) -> Quantity:

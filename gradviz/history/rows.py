@@ -154,7 +154,7 @@ class Thinned:
         self, names: Sequence[str], rows: Places, parameters: NDArray[np.int64] | None
     ) -> dict[str, NDArray[Any]]:
         """Planes without a parameter."""
-        return _blank(len(self.iteration[rows]), names, np.empty(0, np.int64))
+        return blank(len(self.iteration[rows]), names, np.empty(0, np.int64))
 
 
 class RowStore(Series[Block, Any]):
@@ -216,7 +216,7 @@ def gathered(
         (segment, segment.iteration[rows], segment.epoch[rows], own)
         for (segment, rows), own in zip(pieces, read, strict=True)
     ]
-    blank = _blank(0, names, parameters)
+    nothing = blank(0, names, parameters)
     return Rows(
         _joined([iteration for _, iteration, _, _ in taken], np.empty(0, np.int64)),
         _joined([epoch for _, _, epoch, _ in taken], np.empty(0, np.int64)),
@@ -225,7 +225,7 @@ def gathered(
             np.array([len(iteration) for _, iteration, _, _ in taken], np.int64),
         ),
         {
-            name: (_sparse if name in COUNTS else _joined)([planes[name] for *_, planes in taken], blank[name])
+            name: (_sparse if name in COUNTS else _joined)([planes[name] for *_, planes in taken], nothing[name])
             for name in names
         },
     )
@@ -249,13 +249,14 @@ def _widened(
     known = parameters < n
     if known.all():
         return segment.planes(names, rows, parameters)
-    wide = _blank(len(segment.iteration[rows]), names, parameters)
+    wide = blank(len(segment.iteration[rows]), names, parameters)
     for name, plane in segment.planes(names, rows, parameters[known]).items():
         wide[name][:, known] = plane
     return wide
 
 
-def _blank(length: int, names: Sequence[str], parameters: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+def blank(length: int, names: Sequence[str], parameters: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Planes of so many iterations in which nothing was recorded of these parameters."""
     shape = (length, len(parameters))
     return {
         name: np.full(shape, NOT_RECORDED, np.uint8) if name == "state" else np.full(shape, np.nan) for name in names

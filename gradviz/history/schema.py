@@ -25,7 +25,8 @@ NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 class Parameter(TypedDict):
     """How a parameter is described: its name, shape and dtype (as text, ``"float32"``).
 
-    Of a history that was made of a frame, the shape is None and the dtype ``"unknown"``.
+    Of a history that was made of a frame, the shape is None and the dtype ``"unknown"``; of an intermediate value, None
+    and empty: it may have another one in each iteration.
     """
 
     name: str

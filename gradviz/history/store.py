@@ -6,7 +6,7 @@ import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from gradviz.history.schema import METRICS, STAGES, TABLES, Parameter
 from gradviz.history.series import Series
 from gradviz.history.table import Column, Columns, Table
 from gradviz.history.tensors import Tensors
+
+T = TypeVar("T")
+Reading = Callable[[Callable[[], T]], T]
+"""Calls what reads rows, once more where their files were merged meanwhile."""
 
 
 class Store:
@@ -29,10 +33,6 @@ class Store:
 
     Attributes
     ----------
-    parameters : list of Parameter
-        In declaration order; a new list when there are others.
-    names : list of str
-        Of the parameters.
     stages : dict of str to RowStore
         By stage, as far as there are rows.
     metrics : Table
@@ -57,8 +57,8 @@ class Store:
 
     def __init__(self, memory_limit: int) -> None:
         self._chunk_bytes = memory_limit // 8
-        self.parameters: list[Parameter] = []
-        self.names: list[str] = []
+        self._parameters: list[Parameter] = []
+        self._names: list[str] = []
         self.stages: dict[str, RowStore] = {}
         self.metrics = Table(METRICS)
         self.tensors = Tensors()
@@ -70,6 +70,16 @@ class Store:
         self.version = 0
         self.reload: Callable[[], Callable[[], object] | None] | None = None
         self.lock = threading.RLock()  # a notebook reads while a thread trains
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """In declaration order; a new list when there are others."""
+        return self._parameters
+
+    @property
+    def names(self) -> list[str]:
+        """Of the parameters."""
+        return self._names
 
     @property
     def all_series(self) -> dict[str, Series[Any, Any]]:
@@ -89,11 +99,11 @@ class Store:
 
     def declare(self, parameters: Sequence[Parameter]) -> None:
         """Name the parameters; tables have them in this order too."""
-        self.parameters = list(parameters)
-        self.names = [parameter["name"] for parameter in parameters]
+        self._parameters = list(parameters)
+        self._names = [parameter["name"] for parameter in parameters]
         for table in self.tables.values():
             if "parameter" in table.vocabulary:
-                table.vocabulary["parameter"].places(self.names)
+                table.vocabulary["parameter"].places(self._names)
         self.change()
 
     def stage(self, name: str) -> RowStore:

@@ -37,6 +37,7 @@ class CaptureRecorder:
 
     def __init__(self, history: History, capture: Capture, keep: str) -> None:
         self._history, self._capture, self._keep = history, capture, keep
+        history.captures = True
         self._said: set[str] = set()
 
     def write(self, captured: Captured, iteration: int, epoch: int, ids: Ids | None = None) -> None:

@@ -129,13 +129,14 @@ class StepRecorder:
             if report.closure_calls:
                 metrics = {**metrics, "closure_calls": report.closure_calls}
             beside = report.loss_scale, report.skipped, report.frozen, report.unfrozen
-            self._recorder.commit(draft, Outcome(iteration, epoch, metrics, *beside, by=report.by))
             captured, self._captured = self._captured, None
-            if captured is not None and self._captures is not None:
-                try:
+            try:
+                if captured is not None and self._captures is not None:
                     self._captures.write(captured, iteration, epoch, self.ids)
-                except Exception as error:
-                    self._recorder.warn(error, "What was captured")
+            except Exception as error:
+                self._recorder.warn(error, "What was captured")
+            finally:  # last: who hears of the row finds all there is of the iteration
+                self._recorder.commit(draft, Outcome(iteration, epoch, metrics, *beside, by=report.by))
             self.pace.end_iteration(was_recorded=draft is not None)
 
     def complete(self, kept: Any = None, *, is_untouched: bool) -> None:

@@ -529,9 +529,11 @@ class Watch:
             self._end_epoch()
         self._means_of = outcome.epoch
         self._means.add(outcome.metrics)
-        self._recorder.commit(taken.draft, outcome)
-        if captured is not None and self._captured is not None:
-            self._captured.write(captured, outcome)
+        try:
+            if captured is not None and self._captured is not None:
+                self._captured.write(captured, outcome)
+        finally:  # last: who hears of the row finds all there is of the iteration
+            self._recorder.commit(taken.draft, outcome)
 
     def _end_epoch(self) -> None:
         means, self._means = self._means, Means()

@@ -7,7 +7,7 @@ that the picture has merged are asked for, and answered when the kernel is free.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gradviz.history.asked import MEASURES
@@ -52,10 +52,10 @@ STAGES = {
 
 def choices(history: History) -> dict[str, Any]:
     """What a view of this history offers: name, word, tooltip and needed stages of each."""
-    if history.quantity.runs:  # a ratio of two runs is all there is
+    if not history.measures:
         return {"statistics": [], "stages": []}
     return {
-        "statistics": [[name, each.word, each.title, MEASURES[name]] for name, each in WORDS.items()],
+        "statistics": [[name, WORDS[name].word, WORDS[name].title, MEASURES[name]] for name in history.measures],
         "stages": [[name, word, title, [name]] for name, (word, title, _) in STAGES.items()],
     }
 
@@ -70,13 +70,16 @@ def answer(history: History, question: Mapping[str, Any]) -> tuple[dict[str, Any
         "end": int(history.iterations[-1]) + 1 if len(history) else 0,
         "level": columns.level,
         "scale": words.scale,
-        "quantity": asdict(_quantity(words, name, stage)),
+        "quantity": asdict(_quantity(history.quantity, words, name, stage)),
     }
     return told, [pack(columns), BLUE_ORANGE if words.scale == "signed" else VIRIDIS]
 
 
-def _quantity(words: Words, name: str, stage: str) -> Quantity:
+def _quantity(live: Quantity, words: Words, name: str, stage: str) -> Quantity:
+    """That of the answer, where the live one is this."""
     if name == "update_ratio":
-        return Quantity("update ÷ weight", "ratios of update to weight", words.noun)
-    of = STAGES[stage][2]
-    return Quantity(f"{of}, {words.noun}", f"{words.nouns} of the {of}", words.noun)
+        label, title = "update ÷ weight", "ratios of update to weight"
+    else:
+        of = STAGES[stage][2]
+        label, title = f"{of}, {words.noun}", f"{words.nouns} of the {of}"
+    return replace(live, label=label, title=title, noun=words.noun)

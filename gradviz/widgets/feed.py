@@ -142,8 +142,10 @@ def why_nothing(history: History) -> str | None:
     every, n = history.progress.every, history.progress.iteration
     if not len(history):
         return "no iteration recorded yet"
-    if every == 1 or history.has_gradients:
+    if history.has_gradients:
         return None
+    if every == 1:
+        return history.quantity.none
     if every is None:
         return "no gradients are recorded: record=None"
     if history.progress.status in ("training", "paused"):

@@ -1,13 +1,14 @@
-"""The heatmap: every parameter's gradient norm at every iteration, live; or the ratio of two runs' norms."""
+"""The heatmap: gradient norms of parameters or captured values by iteration, live; or the ratio of two runs' norms."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import traitlets
 
-from gradviz.errors import HistoryError
+from gradviz.errors import HistoryError, names_nearest_keyword, nearest
+from gradviz.history.activations import activations_of
 from gradviz.history.compare import Comparison
 from gradviz.history.history import History
 from gradviz.history.selection import Selection, selection
@@ -17,6 +18,10 @@ from gradviz.widgets.live import Live, asked_for, built, close_unwanted, live_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+Of = Literal["parameters", "activations"]
+"""What the rows are."""
 
 
 def _brushed(selection: Selection | None, widget: Heatmap) -> dict[str, Any] | None:
@@ -68,7 +73,7 @@ class Heatmap(Live):
         self.send(about | told, buffers)
 
     def selected(self) -> pd.DataFrame:
-        """The gradients that are selected in the picture, tidy as in `History.gradients`.
+        """The gradients that are selected in the picture: rows of `History.gradients`, or of `History.activations`.
 
         Raises
         ------
@@ -95,9 +100,7 @@ class Heatmap(Live):
                 "Nothing is selected: drag over the heatmap, or press Shift and the arrow keys. Without the picture: "
                 'history.select(parameters="encoder.*", iterations=slice(100, 200)).gradients'
             )
-        chosen = self.selection
-        part = self.history.select(parameters=chosen.parameters, iterations=chosen.iterations, every=chosen.every)
-        return part.gradients
+        return self.history.chosen(self.selection)
 
 
 def for_run(history: History) -> Heatmap:
@@ -108,7 +111,8 @@ def for_run(history: History) -> Heatmap:
     return widget
 
 
-def heatmap(x: Any) -> Heatmap:
+@names_nearest_keyword
+def heatmap(x: Any, *, of: Of = "parameters") -> Heatmap:
     """The heatmap of a loop or a history: rows are parameters, columns iterations, colour the gradient's norm.
 
     Asked for again, as when a notebook cell is run again, it is the same widget in one more view. Of a comparison of
@@ -117,15 +121,40 @@ def heatmap(x: Any) -> Heatmap:
 
     Parameters
     ----------
-    x : Loop, History or Comparison
+    x : Loop, Watch, History or Comparison
+    of : "parameters" or "activations"
+        Of what the gradients are. With "activations" rows are the intermediate values that were captured
+        (``capture=gv.Capture("encoder.*")``): ``"encoder.0"``, and for its second call ``"encoder.0#1"``. Both pictures
+        of a run can stand side by side.
 
     Raises
     ------
     TypeError
         If `x` has no history.
+    HistoryError
+        If nothing was captured of what is to be shown, nor will be.
+
+    Examples
+    --------
+    >>> import torch, gradviz as gv
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    >>> loop = gv.trainer(model, "mean_squared_error", "adam", capture=gv.Capture("*"))
+    >>> state = loop.run([(torch.ones(2, 3), torch.zeros(2, 1))], display=None)
+    >>> w = gv.heatmap(loop, of="activations")
+    >>> w.history.norms.columns.tolist()
+    ['0', '1', '2']
     """
+    if of not in get_args(Of):
+        raise HistoryError(f'of is "parameters" or "activations"; got {of!r}: {nearest(str(of), get_args(Of))}')
     if isinstance(x, Comparison):
+        if of != "parameters":
+            raise HistoryError(
+                f"A comparison shows parameters. Of one run's intermediate values: gv.heatmap(history, of={of!r})."
+            )
         return Heatmap(x.ratios())
+    history = getattr(x, "history", x)
+    if of == "activations" and isinstance(history, History):
+        x = activations_of(history)
     return asked_for(
         Heatmap,
         x,

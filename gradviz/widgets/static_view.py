@@ -158,6 +158,10 @@ def _findings(history: History) -> Iterator[str]:
     where = history.quantity.where
     found_in = f"{where}," if where else " in"
     names = [_short(parameter["name"]) for parameter in history.described[: columns.rows - 1]]
+
+    def found_of(found: int) -> str:
+        return f"{count(found)} of {many(len(names), history.quantity.of)}"
+
     for flag, word in _NONFINITE.items():
         has = columns.flags & flag > 0
         first = np.where(has.any(axis=0), has.argmax(axis=0), len(columns)).tolist()
@@ -166,7 +170,7 @@ def _findings(history: History) -> Iterator[str]:
         if found := sum(place < len(columns) for place in first[:-1]):
             start = min(first[:-1])
             began = _some([name for name, place in zip(names, first[:-1], strict=True) if place == start])
-            yield f"{word}{found_in} {_parameters(found, len(names))}, first at {_at(columns, start)} in {began}"
+            yield f"{word}{found_in} {found_of(found)}, first at {_at(columns, start)} in {began}"
     values = columns.maximum[:, :-1] > 0
     for flag, word in _ABSENT.items():
         has = columns.flags[:, :-1] & flag > 0
@@ -179,15 +183,11 @@ def _findings(history: History) -> Iterator[str]:
         for when, which in kinds.items():
             those = [names[row] for row in np.flatnonzero(which).tolist()]
             if those:
-                yield f"{word}{where}{when}, {_parameters(len(those), len(names))}: {_some(those)}"
+                yield f"{word}{where}{when}, {found_of(len(those))}: {_some(those)}"
 
 
 def _at(columns: Columns, place: int) -> str:
     return iterations(int(columns.start[place]), int(columns.stop[place]))
-
-
-def _parameters(found: int, of: int) -> str:
-    return f"{count(found)} of {many(of, 'parameter')}"
 
 
 def _some(found: Sequence[str]) -> str:
@@ -203,7 +203,7 @@ def _short(text: str) -> str:
 def summary(history: History) -> str:
     """The picture in a sentence, for those who do not see it."""
     columns, seen = history.overview()
-    title = f"Heatmap of the {history.quantity.title} of {many(len(history.described), 'parameter')}"
+    title = f"Heatmap of the {history.quantity.title} of {many(len(history.described), history.quantity.of)}"
     if not seen:
         return f"{title}: no iteration recorded."
     return f"{title} over {many(seen, 'iteration')}, {_range(columns.minimum[:, :-1], columns.maximum[:, :-1])}."

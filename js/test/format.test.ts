@@ -60,8 +60,8 @@ test("the note says how many iterations are seen as one", () => {
   assert.equal(noteText(0, 3), "1 column = up to 3 iterations (max)");
 });
 
-const norm: Quantity = { label: "gradient norm", title: "gradient norms", noun: "norm", runs: null, where: "" };
-const ratio: Quantity = { label: "b ÷ a", title: "ratios", noun: "ratio", runs: ["b", "a"], where: " in a or b" };
+const norm: Quantity = { label: "gradient norm", title: "gradient norms", noun: "norm", runs: null, where: "", of: "parameter" };
+const ratio: Quantity = { label: "b ÷ a", title: "ratios", noun: "ratio", runs: ["b", "a"], where: " in a or b", of: "parameter" };
 
 test("a ratio says which run is larger, and a mark which runs it may be of", () => {
   const parameter = { name: "w", dtype: "float32", shape: [2] };

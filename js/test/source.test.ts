@@ -7,7 +7,7 @@ import type { AnswerMessage, Run } from "../src/data/wire";
 import { encode, singles } from "./encode";
 
 const run: Run = { status: "training", epoch: 0, epochs: null, iteration: 0, iterations: null, nothing: null, left_s: null, metric_names: [], message: null };
-const quantity = { label: "gradient, mean", title: "means", noun: "mean", runs: null, where: "" };
+const quantity = { label: "gradient, mean", title: "means", noun: "mean", runs: null, where: "", of: "parameter" };
 
 function open(iterations = 100) {
   const asked: any[] = [];

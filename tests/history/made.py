@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -49,6 +51,47 @@ def norms(*values: Sequence[float], names: Sequence[str] = "abcdefgh") -> Histor
         *[[(row(v, nan=float(math.isnan(v)), posinf=float(v == INF)), OK) for v in line] for line in values],
         names=names,
     )
+
+
+def capturing(**options: Any) -> History:
+    """Of a run that captures, without an iteration."""
+    history = History(**options)
+    history.captures = True
+    return history
+
+
+def capture(
+    history: History,
+    iteration: int,
+    norms: Mapping[str, float],
+    *,
+    state: Mapping[str, str] = MappingProxyType({}),
+    thinned: bool = False,
+    ends: bool = True,
+) -> None:
+    """An iteration in which these values were captured; ``"a#1"`` is the second call of a.
+
+    `ends`: whether it gets a row of its own, which makes it count.
+    """
+    of = [name.partition("#") for name in norms]
+    norm = np.array(list(norms.values()), float)
+    taken = np.array([name not in state for name in norms], bool)
+    counts = {"nan": np.isnan(norm), "posinf": norm == INF, "neginf": norm == -INF}
+    lines: dict[str, Any] = {
+        "iteration": [iteration] * len(of),
+        "epoch": [0] * len(of),
+        "name": [name for name, _, _ in of],
+        "call": [int(call or 0) for _, _, call in of],
+        "state": [state.get(name, "ok") for name in norms],
+        "norm": norm,
+        **dict.fromkeys(("mean", "std", "zero_fraction"), np.where(taken, 0.25, NAN)),
+        "max_abs": norm / 2,
+        **{name: np.ma.MaskedArray((count & taken).astype(int), ~taken) for name, count in counts.items()},
+    }
+    history.add_rows("activations", lines)
+    if ends:
+        nothing = (None, None) if thinned else (np.empty((0, len(STATISTICS))), np.empty(0, np.uint8))
+        history.append(iteration, 0, *nothing, {"loss": float(iteration)})
 
 
 def cells() -> st.SearchStrategy[Cell]:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+
+import pandas as pd
 import pytest
+import torch
 from ipywidgets import Widget
+from torch import nn
 from traitlets import TraitError
 
 import gradviz as gv
-from gradviz.errors import HistoryError
+from gradviz.errors import CaptureWarning, HistoryError
 from gradviz.history.history import History
+from gradviz.history.overview import UNUSED
 from gradviz.history.schema import Parameter
 from gradviz.history.selection import selection
+from gradviz.widgets.answers import answer
 from gradviz.widgets.colours import BLUE_ORANGE, VIRIDIS
+from gradviz.widgets.feed import why_nothing
 from gradviz.widgets.heatmap import heatmap
 from tests.widgets.histories import append, history_of
 
@@ -40,8 +48,6 @@ def test_a_comparison_is_told_as_one_and_drawn_in_its_own_colours():
 
 
 def test_a_loop_and_its_history_are_the_same_picture():
-    from torch import nn
-
     loop = gv.trainer(nn.Linear(1, 1), "huber", "sgd")
     assert gv.heatmap(loop) is gv.heatmap(loop.history)
     assert isinstance(gv.heatmap(loop), Widget)
@@ -55,6 +61,117 @@ def test_what_it_does_not_show_is_told_with_the_line_to_write():
     ]:
         with pytest.raises(TypeError, match=told):
             gv.heatmap(x)
+
+
+class Cell(nn.Module):
+    """One module that is called twice, and one that the loss does not reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head, self.spare = nn.Linear(3, 3), nn.Linear(3, 1), nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        once = self.inner(x)
+        self.spare(once)
+        return self.head(self.inner(once.tanh()).tanh())
+
+
+BATCHES = [(torch.linspace(-1, 1, 12).reshape(4, 3) * i, torch.ones(4, 1)) for i in range(1, 4)]
+
+
+def captured_loop(model: nn.Module | None = None) -> gv.Loop:
+    return gv.trainer(model or Cell(), "mean_squared_error", "sgd", capture=gv.Capture("*"), log=0)
+
+
+def test_captured_values_are_rows_with_the_numbers_of_plain_torch():
+    model = Cell()
+    loop = captured_loop(copy.deepcopy(model))
+    widget = gv.heatmap(loop, of="activations")
+    loop.run(BATCHES, display=None)
+    x, y = BATCHES[0]
+    once = model.inner(x)
+    twice = model.inner(once.tanh())
+    out = model.head(twice.tanh())
+    values = {"inner": once, "inner#1": twice, "head": out}
+    gradients = torch.autograd.grad(nn.functional.mse_loss(out, y), list(values.values()))
+    found = {name: g.norm().item() for name, g in zip(values, gradients, strict=True)}
+    columns, seen = widget.history.overview()
+    names = [parameter["name"] for parameter in widget.history.described]
+    assert (names, seen) == (["inner", "inner#1", "spare", "head"], 3)
+    row = dict(zip([*names, "loss"], columns.maximum[0].tolist(), strict=True))
+    assert {name: row[name] for name in found} == pytest.approx(found, rel=1e-5)
+    assert columns.flags[:, names.index("spare")].tolist() == [UNUSED] * 3
+    widget.close()
+
+
+def test_parameters_and_captured_values_of_a_run_are_shown_side_by_side():
+    loop = captured_loop()
+    widget = gv.heatmap(loop, of="activations")
+    assert gv.heatmap(loop) is gv.heatmap(loop, of="parameters") is not widget
+    assert gv.heatmap(loop, of="activations") is gv.heatmap(loop.history, of="activations") is widget
+    assert repr(widget).startswith("Heatmap of What was captured in History of 0 iterations")
+    widget._repr_mimebundle_()
+    sent = []
+    widget.observe(sent.append, "_parameters")
+    loop.run(BATCHES, display=None)
+    assert [each["name"] for each in widget._parameters] == ["inner", "inner#1", "spare", "head"]
+    assert len(sent) == 1, "The list is sent when there are names, and not again."
+    assert [name for name, *_ in widget._choices["statistics"]] == ["norm", "max_abs", "mean", "zero_fraction"]
+    assert widget._quantity["of"] == "intermediate value"
+    told, _ = answer(widget.history, {"id": 1, "statistic": "mean", "stage": "backward", "start": 0, "stop": 3})
+    assert told["quantity"]["of"] == "intermediate value"
+    widget.close()
+
+
+def test_captured_values_that_are_selected_are_rows_of_their_table():
+    loop = captured_loop()
+    loop.run(BATCHES, display=None)
+    widget = gv.heatmap(loop, of="activations")
+    widget.set_state({"selection": {"parameters": ["inner#1", "spare"], "iterations": [1, 3]}})
+    activations = loop.history.activations
+    expected = activations[
+        (activations["iteration"] >= 1) & ((activations["call"] == 1) | (activations["name"] == "spare"))
+    ]
+    pd.testing.assert_frame_equal(widget.selected(), expected.reset_index(drop=True))
+    widget.close()
+
+
+def test_a_watch_shows_what_it_captured():
+    torch.manual_seed(0)
+    model = Cell()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gv.watch(model, optimizer, capture=gv.Capture("inner")) as watch:
+        widget = gv.heatmap(watch, of="activations")
+        for x, y in BATCHES:
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+    assert widget.history.norms.columns.tolist() == ["inner", "inner#1"]
+    assert widget.history.norms.notna().values.all()
+    widget.close()
+
+
+def test_a_run_that_captured_nothing_after_all_says_what_to_write():
+    loop = gv.trainer(Cell(), "mean_squared_error", "sgd", capture=gv.Capture("never"), log=0)
+    widget = gv.heatmap(loop, of="activations")
+    assert why_nothing(widget.history) == "no iteration recorded yet"
+    with pytest.warns(CaptureWarning, match="no module is called so"):
+        loop.run(BATCHES, display=None)
+    assert why_nothing(widget.history) == 'nothing was captured: gv.trainer(..., capture=gv.Capture("encoder.*"))'
+    assert why_nothing(loop.history) is None
+    widget.close()
+
+
+def test_what_rows_are_asked_for_is_checked_first():
+    history = history_of("w")
+    with pytest.raises(HistoryError, match=r"of is \"parameters\" or \"activations\"; got 'activation': did you mean"):
+        gv.heatmap(history, of="activation")
+    with pytest.raises(HistoryError, match="Nothing was captured in this run"):
+        gv.heatmap(history, of="activations")
+    with pytest.raises(HistoryError, match="A comparison shows parameters"):
+        gv.heatmap(gv.compare({"a": history, "b": history_of("w")}), of="activations")
+    with pytest.raises(TypeError, match="got a path"):
+        gv.heatmap("runs/a", of="activations")
 
 
 def test_what_is_selected_in_the_page_is_a_frame_here():

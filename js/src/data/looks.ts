@@ -54,11 +54,12 @@ export const wordOf = (look: number): string => LEGEND.find((entry) => entry.loo
  * flag may be of, if several; `whose`: behind a flag's words, which parameters of a folded module have it.
  */
 export function words(flags: number, partly: boolean, where = "", whose: (flag: number) => string = () => ""): string[] {
+  const seen = where || " in the gradient";
   const some = `${where}${partly ? " (in part)" : ""}`;
   const all: [number, string][] = [
-    [Flag.nan, `NaN${where || " in the gradient"}`],
-    [Flag.posinf, `+inf${where || " in the gradient"}`],
-    [Flag.neginf, `−inf${where || " in the gradient"}`],
+    [Flag.nan, `NaN${seen}`],
+    [Flag.posinf, `+inf${seen}`],
+    [Flag.neginf, `−inf${seen}`],
     [Flag.zero, `zero${some}`],
     [Flag.unused, where ? `unused${some}` : `unused: no path from the loss${some}`],
     [Flag.frozen, `frozen${some}`],

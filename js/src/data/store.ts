@@ -19,6 +19,8 @@ export interface Quantity {
   runs: readonly [string, string] | null;
   /** Behind a mark's word, where there is more than one run that it may have been seen in. */
   where: string;
+  /** What has such a number: one row of the picture. */
+  of: string;
 }
 
 /** What can be chosen: its name, the word on its button, its tooltip, and the stages that it needs. */

@@ -11,13 +11,13 @@ export class Announcer {
   #known = 0;
   #saidAt = -Infinity;
 
-  update({ survey: { seen }, parameters }: Store, now: number): void {
+  update({ survey: { seen }, parameters, quantity: { of } }: Store, now: number): void {
     const bad = parameters.filter((_, place) => (seen[place] ?? 0) & Flag.nonfinite);
     if (bad.length < this.#known) this.#known = 0; // another run
     if (bad.length === this.#known || now - this.#saidAt < PAUSE_MS) return;
     this.#known = bad.length;
     this.#saidAt = now;
-    const more = bad.length > 1 ? `, and in ${format.many(bad.length - 1, "other parameter")}` : "";
+    const more = bad.length > 1 ? `, and in ${format.many(bad.length - 1, `other ${of}`)}` : "";
     this.element.textContent = `Not finite: the gradient of ${bad[0]!.name}${more}`;
   }
 }

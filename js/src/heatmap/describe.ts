@@ -36,11 +36,11 @@ function compared(ratio: number, [run, reference]: readonly [string, string]): s
   return `${larger} is ${format.glance(times)} times ${smaller}`;
 }
 
-export function describeParameter(parameter: Parameter, cell: Cell, when: When, { noun, runs, where }: Quantity): Description {
+export function describeParameter(parameter: Parameter, cell: Cell, when: When, { noun, runs, where, of }: Quantity): Description {
   const several = when.stop - when.start > 1 && !when.isOne;
   return {
     title: parameter.name,
-    kind: `${format.shape(parameter.shape)} · ${parameter.dtype}`,
+    kind: parameter.dtype ? `${format.shape(parameter.shape)} · ${parameter.dtype}` : of,
     when: whenText(when),
     value: valueText(noun, cell) + (runs && cell.min > 0 && cell.min === cell.max ? ` (${compared(cell.max, runs)})` : ""),
     flags: words(cell.flags, several && cell.max > 0, where),
@@ -62,7 +62,7 @@ export function describeFold(module: string, inside: readonly { name: string; ce
   const largest = inside.reduce((a, b) => (b.cell.max > a.cell.max || Number.isNaN(a.cell.max) ? b : a));
   return {
     title: module,
-    kind: `${format.many(inside.length, "parameter")}, as one row`,
+    kind: `${format.many(inside.length, quantity.of)}, as one row`,
     when: whenText(when),
     value: valueText(quantity.noun, cell) + (Number.isFinite(largest.cell.max) ? `, largest in ${short(largest.name)}` : ""),
     flags,

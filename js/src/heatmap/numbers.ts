@@ -28,7 +28,7 @@ function rows({ quantity, columns, pixels, layout, laneOf }: Scene): HTMLElement
     element("tr", "", {}, element("th", "", { scope: "row" }, name), ...cells.map((cell) => element("td", "", {}, cell)));
   return [
     element("caption", "", {}, `${quantity.title}, ${when}`),
-    element("tr", "", {}, ...["parameter", "newest", "largest", "smallest", "seen"].map((head) => element("th", "", { scope: "col" }, head))),
+    element("tr", "", {}, ...[quantity.of, "newest", "largest", "smallest", "seen"].map((head) => element("th", "", { scope: "col" }, head))),
     ...layout.rows.map((row) => {
       const lane = laneOf(row);
       const all = mergeCell(lane, from, to - 1);

@@ -67,13 +67,13 @@ export function paint(parts: Parts, { theme, marks, dpr, width, byHand }: Brushe
   axis.update(store.epochs, store.firstEpoch, extent, width / dpr, (text) => labels.measure(text, "axis"));
   range.update();
   toolbar.zoom.update(lens);
-  toolbar.updateSelection(store.selection);
+  toolbar.updateSelection(store);
   toolbar.updateChoice(source, store.stages);
   brush.update();
   announcer.update(store, now);
   const note = source.error || (source.isWaiting ? "waiting for the kernel …" : noteText(level, mostIterations(pixels, columns, exact), scale.which));
   legend.update(quantity.label, domain, byHand !== null, seen, note);
-  setLine(plot.empty, store.run.nothing ?? (plot.layout.rows.length ? null : "no parameter has such a name"));
+  setLine(plot.empty, store.run.nothing ?? (plot.layout.rows.length ? null : `no ${quantity.of} has such a name`));
   plot.canvas.setAttribute("aria-label", summary({ quantity, parameters: store.parameters, overview: store.overview, run: store.run, domain, seen }));
   const { start, span } = extent;
   Object.assign(plot.canvas.dataset, { iterations: end, start, span, lo: domain?.lo ?? "", hi: domain?.hi ?? "", seq: store.newest, level, from });

@@ -24,7 +24,7 @@ export interface Summed extends Pick<Store, "quantity" | "parameters" | "overvie
 }
 
 export function summary({ quantity, parameters, overview, run, domain, seen }: Summed): string {
-  const title = `Heatmap of the ${quantity.title} of ${format.many(parameters.length, "parameter")}`;
+  const title = `Heatmap of the ${quantity.title} of ${format.many(parameters.length, quantity.of)}`;
   if (run.nothing) return `${title}: ${run.nothing}.`;
   const range = domain ? `, from ${end(domain.base, domain.lo)} to ${end(domain.base, domain.hi)}` : "";
   const kinds = KINDS.map(([flag, word]) => [seen.reduce((n, flags) => n + (flags & flag ? 1 : 0), 0), word] as const)

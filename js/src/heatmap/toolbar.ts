@@ -8,8 +8,7 @@ import type { Order } from "../rows/order";
 import type { Rowbar, RowCommands } from "../rows/rowbar";
 import { rowbar } from "../rows/rowbar";
 import type { Choice, Source } from "../data/source";
-import type { Selection } from "../data/selection";
-import type { Offer, Offers } from "../data/store";
+import type { Offer, Store } from "../data/store";
 import { listen } from "../kit/listen";
 
 export interface Commands extends RowCommands<Order>, ZoomCommands {
@@ -35,8 +34,8 @@ export class Toolbar {
   readonly selection: HTMLElement;
 
   /** `more` stands at the end. */
-  constructor(commands: Commands, offers: Offers, more: HTMLElement) {
-    this.rows = rowbar(commands, ORDERS);
+  constructor(commands: Commands, { offers, quantity }: Store, more: HTMLElement) {
+    this.rows = rowbar(commands, ORDERS, quantity.of);
     this.zoom = zoombar(commands);
     this.#choices = [choices("statistic", offers.statistics, commands), choices("stage", offers.stages, commands)];
     this.selection = group(
@@ -67,11 +66,11 @@ export class Toolbar {
     }
   }
 
-  updateSelection(selection: Selection | null): void {
+  updateSelection({ selection, quantity }: Store): void {
     this.selection.hidden = !selection;
     if (!selection) return;
     const { parameters, iterations } = selection;
-    setText(this.#selected, `${format.many(parameters.length, "parameter")}, ${format.iterations(...iterations)}`);
+    setText(this.#selected, `${format.many(parameters.length, quantity.of)}, ${format.iterations(...iterations)}`);
   }
 }
 

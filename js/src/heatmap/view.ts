@@ -98,7 +98,7 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
     zoomToSelection: () => store.selection && lens.to(part(...store.selection.iterations, lens.whole)),
     deselect: () => store.select(null),
   };
-  const toolbar = new Toolbar(commands, store.offers, copy.element);
+  const toolbar = new Toolbar(commands, store, copy.element);
   const loss = lossRow();
   const labels = new Labels((module, isOpen) => arrange(() => (isOpen ? modules.fold(module) : modules.open(module))));
   const plot = plotOf(labels, store.quantity.title, () => refresh("rows"), signal);

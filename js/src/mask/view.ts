@@ -94,6 +94,7 @@ export class View {
         sort: (order) => this.#arrange(() => (this.#order = order)),
       },
       ORDERS,
+      "parameter",
     );
     this.#zoombar = zoombar({ zoom: (factor) => lens.by(factor, this.#cursor.iteration), showAll: () => lens.toAll(), showTail: () => lens.toTail() });
     this.#plot = new Plot(this.#ruler, () => this.#refresh("rows"), signal);

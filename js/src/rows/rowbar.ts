@@ -17,12 +17,13 @@ export interface Rowbar<Order extends string> {
   update(modules: Modules, current: Order): void;
 }
 
-/** `orders`: what the button of each says; it has the picture of that name. */
-export function rowbar<Order extends string>(commands: RowCommands<Order>, orders: Record<Order, string>): Rowbar<Order> {
+/** `orders`: what the button of each says; it has the picture of that name. `of`: what a row is. */
+export function rowbar<Order extends string>(commands: RowCommands<Order>, orders: Record<Order, string>, of: string): Rowbar<Order> {
   const fold = button("fold", "fold modules", () => commands.deeper(-1));
   const unfold = button("unfold", "open modules", () => commands.deeper(1));
   const buttons = (Object.keys(orders) as Order[]).map((order) => button(order, `rows: ${orders[order]}`, () => commands.sort(order)));
-  const filter = element("input", "gv-filter", { type: "search", placeholder: "filter parameters", "aria-label": "filter parameters by words", spellcheck: "false" });
+  const find = `filter ${of}s`;
+  const filter = element("input", "gv-filter", { type: "search", placeholder: find, "aria-label": `${find} by words`, spellcheck: "false" });
   listen(filter, "input", () => commands.filter(filter.value));
   return {
     parts: [filter, group("order of rows", ...buttons), group("modules", fold, unfold)],
