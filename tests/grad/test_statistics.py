@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from gradviz.grad import kernels
 from gradviz.grad import statistics as module
-from gradviz.grad.statistics import STATISTICS, Statistics, statistics
+from gradviz.grad.statistics import STATISTICS, OneByOne, Statistics, statistics
 from gradviz.history import rows
 
 NAMES = {name: place for place, name in enumerate(STATISTICS)}
@@ -370,3 +370,29 @@ def test_a_number_is_zero_infinite_or_nan_only_where_it_is_so_in_float64(array):
         assert math.isnan(value) == math.isnan(want[name])
         assert math.isinf(value) == math.isinf(want[name])
         assert name == "mean" or (value == 0) == (want[name] == 0)  # a mean's own zero depends on the order of its sum
+
+
+def test_tensors_that_come_one_by_one_have_the_same_statistics_whatever_came_before():
+    torch.manual_seed(2)
+    tensors = [
+        torch.randn(40, 30),
+        torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1.0]),
+        torch.randn(7, dtype=torch.float64),
+        torch.full((5,), 1e-30),
+        torch.full((3,), 1e30) + torch.arange(3),
+        torch.full((9,), 1e4) + 1e-3 * torch.randn(9),
+        torch.randn(6, dtype=torch.bfloat16),
+        torch.randn(10, 20).t(),
+        torch.ones(1).expand(50),
+        torch.randn(3, dtype=torch.complex64),
+        torch.randn(8, dtype=torch.complex64).conj().imag,
+        torch.eye(4).to_sparse(),
+        torch.randn(()),
+        torch.zeros(0, 3),
+        torch.zeros(6),
+        torch.randn(2, 2),
+    ]
+    measure = OneByOne()
+    rows_of_each = [measure(tensor) for tensor in tensors]
+    for tensor, row in zip(tensors, rows_of_each, strict=True):
+        np.testing.assert_array_equal(row, statistics([tensor])[0])

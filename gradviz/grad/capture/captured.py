@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import torch
@@ -48,8 +48,6 @@ class Call:
         "ok", "unused", "frozen" or "not_recorded".
     note : str or None
         What else is to be known of it, in words.
-    why_no_examples : str or None
-        Why its gradient cannot be told apart by example.
     shape : torch.Size
     dtype : torch.dtype
     device : torch.device
@@ -61,7 +59,8 @@ class Call:
         self.number = number
         self.state: State = "unused"
         self.note = note
-        self.why_no_examples: str | None = None
+        self._has_examples = True
+        self._lengths: Collection[int] = ()
         self.shape = tensor.shape
         self.dtype = tensor.dtype
         self.device = tensor.device
@@ -82,6 +81,22 @@ class Call:
     def reached(self) -> bool:
         """Whether a path of the loss leads there."""
         return self.state in ("ok", "not_recorded")
+
+    @property
+    def why_no_examples(self) -> str | None:
+        """Why its gradient cannot be told apart by example: better not at all than along another axis."""
+        if not self._has_examples:
+            return "its rows are steps of packed sequences"
+        shape, axis = self.shape, self._keeping.capture.batch_dim
+        if not -len(shape) <= axis < len(shape):
+            return f"it has the shape {tuple(shape)}, and no axis batch_dim={axis}"
+        if self._lengths and shape[axis] not in self._lengths:
+            lengths = " or ".join(map(str, sorted(self._lengths)))
+            return (
+                f"it has the shape {tuple(shape)}, with {shape[axis]} along batch_dim={axis}, where what the model was "
+                f"given has {lengths}"
+            )
+        return None
 
     @property
     def _is_lost(self) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from gradviz.grad.capture.capture import Capture
 from gradviz.grad.capture.running import Running
 from gradviz.grad.capture.shelf import Shelf
-from gradviz.grad.statistics import Statistics, device_row
+from gradviz.grad.statistics import OneByOne, device_row
 
 if TYPE_CHECKING:
     from gradviz.grad.capture.captured import Call
@@ -52,20 +52,14 @@ class Keeping:
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
-        self._measures: dict[str, Statistics] = {}
+        self._measured = OneByOne()
 
     def take(self, call: Call, gradient: Tensor) -> Taken:
         """From within the backward pass."""
-        return Taken(self._row(call.name, gradient), self._more(call, gradient))
+        return Taken(self._row(gradient), self._more(call, gradient))
 
-    def _row(self, name: str, gradient: Tensor) -> Row | Tensor:
-        if not gradient.is_cpu:
-            return device_row(gradient)
-        measure = self._measures.get(name)
-        if measure is None:
-            measure = self._measures[name] = Statistics([gradient])
-        row: Row = measure([gradient])[0].copy()
-        return row
+    def _row(self, gradient: Tensor) -> Row | Tensor:
+        return self._measured(gradient) if gradient.is_cpu else device_row(gradient)
 
     def _more(self, call: Call, gradient: Tensor) -> Any:
         return None
@@ -126,7 +120,7 @@ class KeepsTensors(Keeping):
     def add(self, call: Call, taken: Taken, more: Taken) -> bool:
         """Tensors add up."""
         taken.more.add(more.more.get())
-        taken.row = self._row(call.name, taken.more.get())
+        taken.row = self._row(taken.more.get())
         return True
 
     def divide(self, taken: Taken, by: float) -> None:

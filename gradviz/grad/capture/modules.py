@@ -75,8 +75,8 @@ class ModuleHook:
             made_by = None
             if entry.args is not None and type(output) is Tensor:
                 made_by = Made(module, entry.args, entry.kwargs)
-            named = functools.partial(entry.named, module.forward)
-            session.see(self._name, output, inputs=named, entry=entry, of=made_by)
+            inputs = functools.partial(entry.named, module.forward) if session.capture.values else None
+            session.see(self._name, output, inputs=inputs, entry=entry, of=made_by)
 
     def why_uncalled(self, name: str, reached: Collection[str]) -> str:
         """Why nothing was seen of the module."""
@@ -123,14 +123,17 @@ class Entry:
     __slots__ = ("_given", "_inputs", "args", "kwargs")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, copies: bool, keeps: bool) -> None:
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        self._given = [(tensor, _version(tensor)) for tensor in tensors]
+        given = (*args, *kwargs.values()) if kwargs else args
+        self._given = [(value, _version(value)) for value in given if isinstance(value, Tensor)]
         self._inputs = tree_map(copy_of, (args, kwargs)) if copies else None
         self.args, self.kwargs = tree_map(_detached, (args, kwargs)) if keeps else (None, {})
 
     def handed_through(self, tensor: Tensor) -> bool:
         """Whether it is one of them, and nobody has written into it since."""
-        return any(given is tensor and _version(tensor) == version for given, version in self._given)
+        for given, version in self._given:  # no generator: this is asked at every call of every module
+            if given is tensor:
+                return _version(tensor) == version
+        return False
 
     def named(self, function: Callable[..., Any]) -> Mapping[str, Any]:
         """Copies of the arguments, by the names of the function's parameters."""

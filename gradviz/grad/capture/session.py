@@ -189,9 +189,8 @@ class Session:
             if tensor.is_floating_point() or tensor.is_complex():
                 if not is_any:
                     kept, is_any = self._kept(inputs), True
-                if entry is not None and entry.handed_through(tensor):
-                    found = found._replace(note=TOTAL)
-                self._await(name, found, kept, of)
+                note = TOTAL if entry is not None and entry.handed_through(tensor) else found.note
+                self._await(name, found, note, kept, of)
         if not is_any:
             self._why[name] = f"there is no floating tensor in {described(value)}"
 
@@ -199,7 +198,7 @@ class Session:
         """Look at what a function is given: what has no gradient is none of its business."""
         for found in tensors_in(value):
             if found.value.requires_grad and torch.is_grad_enabled() and _transforms() is None:
-                self._await(name, found, None, None)
+                self._await(name, found, found.note, None, None)
 
     def guarded(self) -> _Guard:
         """What is ours never breaks a forward pass."""
@@ -209,13 +208,14 @@ class Session:
         self,
         name: str,
         found: Found,
+        note: str | None,
         inputs: Inputs | None,
         of: Made | None,
     ) -> None:
         name, tensor = name + found.path, found.value
         calls = self._calls.setdefault(name, [])
-        call = Call(name, len(calls), tensor, self._keeping, found.note)
-        call.why_no_examples = self._why_no_examples(found)
+        call = Call(name, len(calls), tensor, self._keeping, note)
+        call._has_examples, call._lengths = found.has_examples, self.lengths
         calls.append(call)
         if self.capture.values:
             call._value = self._shelf.put(tensor)
@@ -234,21 +234,6 @@ class Session:
             self._handles.append(handle)  # those of others go with their graph
         if self.edges is not None:
             self.edges.append(torch.autograd.graph.get_gradient_edge(tensor))
-
-    def _why_no_examples(self, found: Found) -> str | None:
-        """Of what has no axis of examples: better none than slices of another axis."""
-        if not found.has_examples:
-            return "its rows are steps of packed sequences"
-        shape, axis = found.value.shape, self.capture.batch_dim
-        if not -len(shape) <= axis < len(shape):
-            return f"it has the shape {tuple(shape)}, and no axis batch_dim={axis}"
-        if self.lengths and shape[axis] not in self.lengths:
-            lengths = " or ".join(map(str, sorted(self.lengths)))
-            return (
-                f"it has the shape {tuple(shape)}, with {shape[axis]} along batch_dim={axis}, where what the model was "
-                f"given has {lengths}"
-            )
-        return None
 
     def _kept(self, inputs: Callable[[], Mapping[str, Any] | None] | None) -> Inputs | None:
         given = inputs() if self.capture.values and inputs is not None else None
