@@ -244,3 +244,10 @@ def nodes(value: Tensor) -> Iterator[Any]:
         seen.add(node)
         yield node
         waiting += [following for following, _ in node.next_functions]
+
+
+def other_leaves(value: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+    """What else than these a graph leads to. Asked for as well, torch goes through all of the graph."""
+    own = set(map(id, parameters))
+    variables = (getattr(node, "variable", None) for node in nodes(value))
+    return [variable for variable in variables if variable is not None and id(variable) not in own]

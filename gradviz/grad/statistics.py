@@ -190,7 +190,7 @@ class OneByOne:
     def __call__(self, tensor: Tensor) -> Floats:
         """A row of the table, which is the caller's."""
         entries = tensor
-        if tensor.dtype not in kernels.FORMS or not _lie_open([tensor]):
+        if not _lies_open(tensor):
             (tensor,) = whole([tensor])
             entries = dense_real(tensor).contiguous()
         self._address[0], self._length[0], self._count[0] = entries.data_ptr(), entries.numel(), tensor.numel()
@@ -243,6 +243,19 @@ def _lie_open(tensors: Sequence[Tensor]) -> bool:
         and all(map(Tensor.is_contiguous, tensors))
         and not any(map(Tensor.is_neg, tensors))
         and not any(map(Tensor._is_zerotensor, tensors))  # which has no memory
+    )
+
+
+def _lies_open(tensor: Tensor) -> bool:
+    """The same of one, and that its dtype can be read: six times as fast for it."""
+    return (
+        type(tensor) is Tensor
+        and tensor.dtype in kernels.FORMS
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and not tensor._is_zerotensor()
     )
 
 

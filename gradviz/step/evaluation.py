@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gradviz.errors import LossScaleError, described
 from gradviz.grad.algebra import NO_NAMES, Grad, is_incomplete
+from gradviz.grad.autodiff import other_leaves
 from gradviz.grad.capture.captured import Captured
 from gradviz.grad.capture.session import Session
 from gradviz.grad.leaves import Kind
@@ -254,13 +255,12 @@ class _Come:
 
     def _captured(self, session: Session, loss: Tensor, batch: Batch) -> None:
         taker = self._differentiator.taker
-        taker.beside = session.edges or []
+        taker.beside = [] if taker.goes_everywhere else other_leaves(loss, self._found.parameters)
         try:
             with session.backward():
                 self.gradients.add(loss, batch)
         finally:
             taker.beside = []
-            session.edges = None if session.edges is None else []
 
 
 def _nothing(prediction: Any) -> Tensor:

@@ -77,8 +77,8 @@ class GradientTaker:
         self.reentrant = False
         """Whether re-entrant checkpointing was found in the graph."""
         self._is_loss = is_loss
-        self.beside: list[Any] = []
-        """Edges of the graph whose gradients are to be taken on the way, as hooks want them, wherever they lead."""
+        self.beside: list[Tensor] = []
+        """Other leaves that are gone to as well, for the sake of hooks on the way; nobody's ``.grad`` is written."""
         self._is_closed = False  # nobody has looked yet
         self._unused: list[bool] | None = None
 

@@ -19,6 +19,7 @@ from gradviz.grad.algebra import Grad
 from gradviz.grad.autodiff import outside_inference_mode
 from gradviz.grad.capture.capture import Capture, as_capture
 from gradviz.grad.capture.captured import Captured
+from gradviz.grad.capture.found import lengths
 from gradviz.grad.capture.session import Session
 from gradviz.grad.leaves import Leaves, leaves_of
 from gradviz.step import saved
@@ -371,7 +372,7 @@ class TrainStep:
         if session is None or not self._is_capturing or not is_first:
             return self.evaluate(*arguments)
         session.forget()
-        session.edges = None if self.evaluate.taker.goes_everywhere else []
+        session.lengths = lengths([batch.inputs for batch in group], session.capture.batch_dim)
         self.evaluate.session = session
         try:
             with session.forward():

@@ -54,24 +54,22 @@ class Call:
         Of the value, and so of the gradient.
     """
 
+    # There are many, and most stay with most of these: what is set for each shows in a small step.
+    state: State = "unused"
+    _has_examples = True
+    _lengths: Collection[int] = ()
+    _taken: Taken | None = None
+    _value: Slot | None = None
+    _inputs: Inputs | None = None
+    _running: Running | None = None
+    _writes: Writes | None = None
+    _made_by: Made | None = None
+
     def __init__(self, name: str, number: int, tensor: Tensor, keeping: Keeping, note: str | None = None) -> None:
-        self.name = name
-        self.number = number
-        self.state: State = "unused"
-        self.note = note
-        self._has_examples = True
-        self._lengths: Collection[int] = ()
-        self.shape = tensor.shape
-        self.dtype = tensor.dtype
-        self.device = tensor.device
+        self.name, self.number, self.note = name, number, note
+        self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device
         self._keeping = keeping
-        self._taken: Taken | None = None
         self._pending: list[tuple[int, Taken]] = []
-        self._value: Slot | None = None
-        self._inputs: Inputs | None = None
-        self._running: Running | None = None
-        self._writes: Writes | None = None
-        self._made_by: Made | None = None
 
     def __repr__(self) -> str:
         about = f"norm {self.statistics['norm']:.3g}" if self._taken is not None else self.state

@@ -74,3 +74,15 @@ def _lengths(packed: PackedSequence) -> str:
     if packed.unsorted_indices is not None:
         lengths = lengths[packed.unsorted_indices.cpu()]
     return f"sequences of lengths {', '.join(map(str, lengths.tolist()[:16]))}{' ...' if len(lengths) > 16 else ''}"
+
+
+def lengths(given: object, batch_dim: int) -> set[int]:
+    """What the axis of examples measures in all tensors that have it: one of these is the number of examples.
+
+    Examples
+    --------
+    >>> lengths((torch.zeros(8, 3), {"y": torch.zeros(8)}), 0)
+    {8}
+    """
+    tensors = [found.value for found in tensors_in(given) if found.has_examples]
+    return {tensor.shape[batch_dim] for tensor in tensors if -tensor.ndim <= batch_dim < tensor.ndim}

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from gradviz.errors import CaptureError, described
 from gradviz.grad.algebra import Grad, M
-from gradviz.grad.autodiff import apart, evaluated
+from gradviz.grad.autodiff import apart, evaluated, other_leaves
 from gradviz.grad.capture.capture import Capture, as_capture
 from gradviz.grad.capture.captured import Captured
-from gradviz.grad.capture.found import tensors_in
+from gradviz.grad.capture.found import lengths
 from gradviz.grad.capture.session import Session
 
 
@@ -69,17 +69,16 @@ def reap(
 
         def take(value: Tensor, kind: Any, parameters: Any) -> Grad[Any]:
             session.shut()
-            edges = session.edges or []
+            # A value that is made of no parameter may lead to the loss as well.
+            others = other_leaves(value, parameters)
             with session.backward():
-                # The values themselves are asked for too: one that no parameter leads to may still lead to the loss.
-                gradients = torch.autograd.grad(value, [*parameters, *edges], allow_unused=True)
+                gradients = torch.autograd.grad(value, [*parameters, *others], allow_unused=True)
             own = apart(gradients[: len(parameters)])
             wholes.update(zip(map(id, parameters), own, strict=True))
             return Grad._from(kind, parameters, own)
 
         try:
             session.attach()
-            session.edges = []
             session.open()
             value, gradient = evaluated(f, model, args, kwargs, take)
             session.commit()
@@ -89,15 +88,3 @@ def reap(
             session.detach()
 
     return reaped
-
-
-def lengths(given: object, batch_dim: int) -> set[int]:
-    """What the axis of examples measures in all tensors that have it: one of these is the number of examples.
-
-    Examples
-    --------
-    >>> lengths((torch.zeros(8, 3), {"y": torch.zeros(8)}), 0)
-    {8}
-    """
-    tensors = [found.value for found in tensors_in(given) if found.has_examples]
-    return {tensor.shape[batch_dim] for tensor in tensors if -tensor.ndim <= batch_dim < tensor.ndim}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -36,7 +37,11 @@ from gradviz.grad.capture.writes import Writes
 from gradviz.grad.leaves import leaves_of, walk
 
 _task = torch._C._current_graph_task_id
+_is_grad_enabled = torch.is_grad_enabled
 _transforms = torch._C._functorch.peek_interpreter_stack
+
+_told_of_graphs: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+"""Compiled models whose graphs were said to break."""
 
 open_sessions: tuple[Session, ...] = ()
 """All that are at work. It is put in the place of the last one, so that who reads it needs no lock."""
@@ -103,8 +108,9 @@ class Session:
 
     def _say_compiled(self, n: int) -> None:
         torch._dynamo.reset()  # what was compiled before a hook came never calls it
-        if "compiled" not in self._said:
-            self._said.add("compiled")
+        new = [model for model in self._models.values() if model not in _told_of_graphs]
+        _told_of_graphs.update(new)
+        if new:
             warn(
                 f"The model is compiled, and each captured module breaks its graph: {n} of them. Numbers stay as they "
                 "are; it is compiled anew, and runs slower while the capture is on. Said once.",
@@ -190,50 +196,68 @@ class Session:
                 if not is_any:
                     kept, is_any = self._kept(inputs), True
                 note = TOTAL if entry is not None and entry.handed_through(tensor) else found.note
-                self._await(name, found, note, kept, of)
+                call = self._await(name + found.path, tensor, note)
+                call._has_examples = found.has_examples
+                if self.capture.values:
+                    call._value, call._inputs = self._shelf.put(tensor), kept
+                if of is not None and call.state != "frozen":
+                    call._made_by = of
+                    self._made.append((call, of))
         if not is_any:
             self._why[name] = f"there is no floating tensor in {described(value)}"
+
+    def see_output(self, name: str, output: Tensor, *, is_own: bool) -> None:
+        """Look at what a layer of torch's has returned: `see`, for what most models are made of.
+
+        A call costs twice as much there.
+
+        Parameters
+        ----------
+        name : str
+        output : Tensor
+        is_own : bool
+            Whether it was handed through as it came.
+        """
+        try:
+            if not _is_grad_enabled() or _transforms() is not None or not output.is_floating_point():
+                self.see(name, output)  # which says why
+            else:
+                self._await(name, output, TOTAL if is_own else None)
+        except CaptureWarning:  # of a user who wants errors for warnings
+            raise
+        except Exception as error:
+            self.fail(error)
 
     def see_input(self, name: str, value: object) -> None:
         """Look at what a function is given: what has no gradient is none of its business."""
         for found in tensors_in(value):
             if found.value.requires_grad and torch.is_grad_enabled() and _transforms() is None:
-                self._await(name, found, found.note, None, None)
+                call = self._await(name + found.path, found.value, found.note)
+                call._has_examples = found.has_examples
+                if self.capture.values:
+                    call._value = self._shelf.put(found.value)
 
     def guarded(self) -> _Guard:
         """What is ours never breaks a forward pass."""
         return _Guard(self)
 
-    def _await(
-        self,
-        name: str,
-        found: Found,
-        note: str | None,
-        inputs: Inputs | None,
-        of: Made | None,
-    ) -> None:
-        name, tensor = name + found.path, found.value
-        calls = self._calls.setdefault(name, [])
+    def _await(self, name: str, tensor: Tensor, note: str | None) -> Call:
+        calls = self._calls.get(name)
+        if calls is None:
+            calls = self._calls[name] = []
         call = Call(name, len(calls), tensor, self._keeping, note)
-        call._has_examples, call._lengths = found.has_examples, self.lengths
+        call._lengths = self.lengths
         calls.append(call)
-        if self.capture.values:
-            call._value = self._shelf.put(tensor)
-            call._inputs = inputs
         if not tensor.requires_grad:
             call.state = "frozen"
-            return
+            return call
         if tensor._is_view():
             call._writes = Writes(tensor)
             self._views.append(call)
-        if of is not None:
-            call._made_by = of
-            self._made.append((call, of))
         handle = tensor.register_hook(_Arrival(self, call).arrives)
         if tensor.is_leaf:
             self._handles.append(handle)  # those of others go with their graph
-        if self.edges is not None:
-            self.edges.append(torch.autograd.graph.get_gradient_edge(tensor))
+        return call
 
     def _kept(self, inputs: Callable[[], Mapping[str, Any] | None] | None) -> Inputs | None:
         given = inputs() if self.capture.values and inputs is not None else None
@@ -355,7 +379,6 @@ class Session:
         self._written: dict[int, str] = {}
         self._by_parameter = NormsByParameter(self.capture.batch_dim)
         self._handles: list[RemovableHandle] = []
-        self.edges: list[Any] | None = None
         for hook in self._hooks.values():
             hook.begin()
 
