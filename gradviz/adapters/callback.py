@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypedDict, Unpack
 
@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradviz.errors import HistoryError, RecordingWarning, names_nearest_keyword, warn
+from gradviz.grad.capture.capture import Capture
 from gradviz.history.history import History
 from gradviz.history.run.keeper import IfExists
 from gradviz.recorder.settings import Record, Settings
@@ -20,6 +21,7 @@ from gradviz.watching.watch import Watch, watch
 class Options(TypedDict, total=False):
     """The options of `watch`, but for the scaler, which the trainer has."""
 
+    capture: Capture | None
     record: Record
     every: int
     stages: Iterable[str]
@@ -29,6 +31,7 @@ class Options(TypedDict, total=False):
     if_exists: IfExists
     flush_interval_s: float
     memory_limit: int | str
+    example_ids: Callable[[], Sequence[Any]] | None
 
 
 _OF_SETTINGS = frozenset(each.name for each in fields(Settings))

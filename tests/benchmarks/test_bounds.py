@@ -23,7 +23,8 @@ ATTEMPTS = 5
 
 @pytest.mark.parametrize("model", ["mlp", "deep"])
 def test_training_costs_no_more_than_twice_the_excess_it_may(model: str, tmp_path: Path) -> None:
-    targets = TARGETS | {loop: TARGETS[other] for loop, other in NO_MORE_THAN.items()}
+    recording = {loop: of_models for loop, of_models in TARGETS.items() if not loop.startswith("capture")}
+    targets = recording | {loop: TARGETS[other] for loop, other in NO_MORE_THAN.items()}
     bounds = {loop: 1 + BOUND * (of_models[model] - 1) for loop, of_models in targets.items()}
     found: dict[str, float] = {}
     for attempt in range(ATTEMPTS):
