@@ -273,7 +273,8 @@ class Training:
     def _iteration(self, batch: Any, place: int) -> Control | None:
         state = self.state
         state.iteration, state.epoch_iteration = self.iterations_run, place
-        control = self.fire("iteration_started")
+        with state.step_state.awaiting():
+            control = self.fire("iteration_started")
         if control is not None:
             return control
         try:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradviz.errors import CaptureWarning, RecordingWarning, warn
+from gradviz.errors import CaptureError, CaptureWarning, RecordingWarning, warn
 from gradviz.grad.capture.capture import Capture
 from gradviz.grad.capture.captured import Call, Captured
 from gradviz.grad.statistics import STATISTICS
@@ -104,14 +104,18 @@ class CaptureRecorder:
         for call in calls:
             if call.state != "ok":
                 continue  # what is unused or frozen has a row that says so
+            try:
+                gradient = call.gradient
+            except CaptureError:  # over the limit, as was said
+                continue
             dropped = self._history.keep_tensor(
                 call.name,
                 iteration,
-                _array(call.gradient),
+                _array(gradient),
                 call=call.number,
                 dtype=str(call.dtype).removeprefix("torch."),
                 batch_dim=self._axis(call),
-                most=self._capture.memory_limit,
+                most=None if self._capture.store == "disk" else self._capture.memory_limit,
             )
             if dropped and "dropped" not in self._said:
                 self._said.add("dropped")

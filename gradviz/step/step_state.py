@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -47,11 +48,35 @@ class StepState(dict[str, Any]):
             return self[name]
         if name.startswith("__"):  # protocols ask for names like __deepcopy__; those are no fields
             raise AttributeError(name)
-        if not self:
-            raise NoSuchFieldError(f"The step state has no field {name!r}: it is empty before the first run.")
-        hint = _HINTS.get(name, "")
-        raise NoSuchFieldError(f"The step state has no field {name!r}: {nearest(name, self)}.{hint}")
+        raise self._lacks(name)
 
+    def __missing__(self, name: str) -> Any:
+        raise self._lacks(name)
+
+    @contextlib.contextmanager
+    def awaiting(self) -> Iterator[None]:
+        """A step is about to be taken: the gradients of the last one are not those of this one, and out of reach."""
+        kept = {name: self.pop(name) for name in _OF_ONE_STEP if name in self}
+        self.__dict__["_awaited"] = frozenset(kept)
+        try:
+            yield
+        finally:
+            del self.__dict__["_awaited"]
+            for name, value in kept.items():
+                self.setdefault(name, value)
+
+    def _lacks(self, name: str) -> NoSuchFieldError:
+        if name in self.__dict__.get("_awaited", ()):
+            return NoSuchFieldError(
+                f"The {name} of this iteration come with its step. Read them at 'iteration_completed', or later."
+            )
+        if not self:
+            return NoSuchFieldError(f"The step state has no field {name!r}: it is empty before the first run.")
+        hint = _HINTS.get(name, "")
+        return NoSuchFieldError(f"The step state has no field {name!r}: {nearest(name, self)}.{hint}")
+
+
+_OF_ONE_STEP = ("gradients", "captured")
 
 _HINTS = {
     "gradients": " Pass keep_gradients=True to train_step or trainer.",

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from gradviz.errors import RecordingWarning, warn
 from gradviz.grad.capture.captured import Captured
 from gradviz.grad.capture.session import Session
 from gradviz.recorder.captured import CaptureRecorder, Ids
@@ -40,13 +41,15 @@ class CapturedOfLoop:
     ) -> None:
         self._session, self._recorder, self._example_ids = session, recorder, example_ids
         self.newest: Captured | None = None
+        self._has_warned = False
         self._wholes: dict[int, Tensor] = {}
 
     def begin(self, *, is_due: bool) -> None:
         """Hook the models."""
         self._session.attach()
         self._session.is_accepting = True
-        self.go_on(is_due=is_due)
+        if is_due:
+            self._session.open(in_any_thread=True)  # which one will train is known from its first step on
 
     def follow(self) -> None:
         """Modules may have come or gone."""
@@ -66,7 +69,7 @@ class CapturedOfLoop:
     def passed(self, parameters: Mapping[str, Tensor]) -> None:
         """A backward pass that reaches parameters is over."""
         self._session.commit(current_pass())
-        if self._session.keep == "example_norms":  # as they are now: the user may clip them
+        if self._session.keep == "example_norms" and self._session.is_on:  # as they are now: the user may clip them
             given = ((id(p), p.grad) for p in parameters.values())
             self._wholes = {key: gradient.detach().clone() for key, gradient in given if gradient is not None}
 
@@ -78,8 +81,23 @@ class CapturedOfLoop:
         reached = [name for name, p in parameters.items() if id(p) in taken.reached]
         wholes: dict[int, Tensor | None] = {key: whole / taken.loss_scale for key, whole in self._wholes.items()}
         self.newest = self._session.finish(by=taken.loss_scale, reached=reached, wholes=wholes)
-        ids = None if self._example_ids is None else list(self._example_ids())
-        return Seen(self.newest, ids)
+        return Seen(self.newest, self._ids())
+
+    def _ids(self) -> Ids | None:
+        if self._example_ids is None:
+            return None
+        try:
+            return list(self._example_ids())
+        except Exception as error:
+            if not self._has_warned:
+                self._has_warned = True
+                warn(
+                    f"example_ids could not be asked ({type(error).__name__}: {error}); norms by example go without "
+                    "ids. It gives a sequence, one id for each example of the batch: example_ids=lambda: indices. Said "
+                    "once.",
+                    RecordingWarning,
+                )
+            return None
 
     def write(self, seen: Seen, outcome: Outcome) -> None:
         """Into the history."""

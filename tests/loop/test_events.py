@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from gradviz.errors import (
     HandlerWarning,
     LossError,
     ModelError,
+    NoSuchFieldError,
     OptimizerError,
     RecordingWarning,
 )
@@ -430,3 +433,35 @@ def test_a_state_prints_in_a_line():
     assert repr(State(iteration=1204, epoch=3, metrics={"loss": 0.25}, status="completed")) == (
         "State: completed, iteration 1,204, epoch 3; loss 0.25"
     )
+
+
+@pytest.mark.case("P31")
+def test_at_each_event_kept_gradients_are_this_iteration_s_or_said_to_be_still_to_come():
+    model, batch = nn.Linear(1, 1, bias=False), (torch.ones(2, 1), torch.zeros(2, 1))
+    loop = gv.trainer(
+        model, "mean_squared_error", "sgd", keep_gradients=True, capture=gv.Capture(keep="tensors"), log=0
+    )
+    early, seen = [], []
+
+    def too_early(state):
+        for name in ("gradients", "captured"):
+            for read in (getattr, operator.getitem):
+                with pytest.raises(NoSuchFieldError, match=f"{name} of this iteration come with its step") as error:
+                    read(state.step_state, name)
+                early.append(error)
+
+    def at(event):
+        return lambda state: seen.append((event, state.step_state.gradients["weight"].item()))
+
+    for event in ("iteration_completed", "epoch_completed", "completed"):
+        loop.handle_event(event, at(event))
+    loop.handle_event("iteration_started", too_early, after=1)
+    loop.run([batch, batch], epochs=1)
+    assert len(early) == 4
+    first, second = loop.history.norms["weight"]
+    assert [(event, abs(value)) for event, value in seen] == [
+        ("iteration_completed", pytest.approx(first)),
+        ("iteration_completed", pytest.approx(second)),
+        ("epoch_completed", pytest.approx(second)),
+        ("completed", pytest.approx(second)),
+    ]

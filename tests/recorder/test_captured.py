@@ -146,7 +146,7 @@ def test_over_the_limit_the_oldest_tensors_go_and_it_is_said_once():
 
 
 def test_what_cannot_be_captured_is_said_once():
-    with pytest.warns(CaptureWarning, match="'head': no module is called so") as said:
+    with pytest.warns(CaptureWarning, match="'head': no module and no sown value is called so") as said:
         trained(batches(3), capture=gv.Capture("0", "head"))
     assert len(said) == 1
 
@@ -175,3 +175,18 @@ def test_an_empty_batch_is_no_crash():
     rows = loop.history.activations
     assert rows[rows.iteration == 1].norm.tolist() == [0, 0, 0]
     assert set(loop.history.examples.iteration) == {0}
+
+
+def test_what_was_dropped_in_an_iteration_takes_nothing_else_with_it(tmp_path):
+    capture = gv.Capture("*", keep="tensors", memory_limit=6 * 4 * 4)
+    with pytest.warns(CaptureWarning, match="dropped"):
+        loop = trained(batches(3), capture=capture, save_to=tmp_path / "run")
+    assert [len(loop.history.tensors(name)) for name in "012"] == [3, 0, 0]  # of each iteration the last to come
+
+
+def test_a_checkpoint_says_nothing_of_what_was_captured(tmp_path):
+    loop = gv.trainer(net(), "cross_entropy", SGD, log=0, capture=gv.Capture("*")).checkpoint(tmp_path / "run")
+    loop.run(batches(2))
+    again = gv.trainer(net(), "cross_entropy", SGD, log=0, capture=gv.Capture("*")).resume(tmp_path / "run")
+    again.run(batches(2))
+    assert len(again.state.step_state.captured) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
 import weakref
 from functools import partial
 
@@ -220,3 +221,59 @@ def test_who_asks_for_what_was_not_captured_is_told_the_option():
         _ = state.captured
     with pytest.raises(CaptureError, match=r"capture=gv.Capture\(\'encoder\.\*\'\)"):
         gv.train_step(net(), "cross_entropy", SGD, capture="encoder.*")
+
+
+def test_passes_of_another_thread_are_not_this_one_s():
+    model, both = nn.Linear(2, 2, bias=False), threading.Barrier(2)
+    captured = {}
+
+    def loss(m, x):
+        h = gv.sow(m(x), "h")
+        both.wait(60)
+        total = h.square().sum()
+        both.wait(60)
+        return total
+
+    def take(place):
+        own = copy.deepcopy(model)
+        captured[place] = gv.reap(loss)(own, torch.full((3, 2), float(place)))[2]
+
+    threads = [threading.Thread(target=take, args=(place,)) for place in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for place in (1, 2):
+        (call,) = captured[place]["h"]
+        assert call.state == "ok"
+        torch.testing.assert_close(call.gradient, 2 * model(torch.full((3, 2), float(place))).detach())
+
+
+def test_examples_are_not_counted_along_another_axis():
+    class TimeFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):  # batch 8, time 6
+            return self.head(x.transpose(0, 1)).mean(0)
+
+    model, batch = TimeFirst(), (torch.randn(8, 6, 4), torch.randint(3, (8,)))
+    for keep in ("example_norms", "running"):
+        step = gv.train_step(model, "cross_entropy", SGD, capture=gv.Capture("head", keep=keep))
+        captured = step(batch, step.init(batch)).captured
+        with pytest.raises(CaptureError):
+            _ = captured["head"][0].example_norms if keep == "example_norms" else captured["head"][0].running
+
+
+def test_rounding_of_autocast_is_no_other_way_to_the_loss():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def loss(m, x, y):
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.cross_entropy(m(x), y)
+
+    capture = gv.Capture("*", keep="example_norms")
+    captured = gv.reap(loss, capture)(model, torch.randn(16, 32), torch.randint(10, (16,)))[2]
+    assert captured.parameter_example_norms.keys() == {name for name, _ in model.named_parameters()}

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import gradviz as gv
-from gradviz.errors import CaptureWarning, DataError
+from gradviz.errors import CaptureWarning, DataError, RecordingWarning
 from gradviz.grad.capture import session
 
 
@@ -233,3 +233,24 @@ def test_with_every_the_iterations_between_cost_nothing():
             on.append(bool(session.open_sessions))
     assert on == [True, False, True, False, True, False]
     assert w.history.activations.iteration.tolist() == [0, 2, 4]
+
+
+def test_passes_that_are_thrown_away_keep_nothing_alive():
+    model, kept = net(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gv.watch(model, optimizer, capture=gv.Capture("*", keep="example_norms")) as w:
+        for _ in range(20):
+            x = torch.randn(6, 3)
+            kept.append(weakref.ref(x))
+            model(x)
+            del x
+        assert not any(ref() is not None for ref in kept)
+    assert w.captured is None
+
+
+def test_ids_that_cannot_be_asked_for_cost_the_ids_alone():
+    with pytest.warns(RecordingWarning, match="example_ids could not be asked") as said:
+        w = watched(net(), batches(3), capture=gv.Capture("2", keep="example_norms"), example_ids=lambda: None)
+    assert len(said) == 1
+    assert set(w.history.gradients.state) == {"ok"}
+    assert len(w.history.activations) == 3

@@ -22,7 +22,8 @@ class Capture:
         ``"encoder.*"``. Of a module it is the gradient of its output. Without any, everything that is sown, and nothing
         else.
     keep : {"statistics", "running", "example_norms", "tensors"}, optional
-        Of each gradient: its statistics, with nothing else retained; mean and second moment over all steps; the norm of
+        Of each gradient: its statistics, with nothing else retained; mean and second moment over all steps of this
+        process; the norm of
         every example's part, and that of every example's gradient by the parameters of captured modules; or the
         gradient itself. `reap` keeps ``"tensors"`` if nothing is said, everybody else ``"statistics"``.
     values : bool
@@ -71,12 +72,10 @@ class Capture:
             raise CaptureError(f"Nothing is stored at store={store!r}: {nearest(str(store), get_args(Store))}")
         if not isinstance(values, bool):
             raise CaptureError(f"values is True or False; got {values!r}.")
-        if isinstance(batch_dim, bool) or not isinstance(batch_dim, int):
-            raise CaptureError(f"batch_dim is a whole number, the axis of the examples; got {batch_dim!r}.")
         self.patterns = patterns
         self.keep: Keep | None = keep
         self.values = values
-        self.batch_dim = batch_dim
+        self.batch_dim = whole("batch_dim", batch_dim, error=CaptureError)
         self.top_examples = whole("top_examples", top_examples, error=CaptureError)
         self.memory_limit = n_bytes("memory_limit", memory_limit, error=CaptureError)
         self.store: Store = store

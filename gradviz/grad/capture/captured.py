@@ -17,7 +17,6 @@ from gradviz.grad.statistics import STATISTICS
 
 if TYPE_CHECKING:
     from gradviz.grad.capture.keeping import Keeping
-    from gradviz.grad.capture.modules import Made
     from gradviz.grad.capture.writes import Writes
 
 State = str
@@ -63,7 +62,6 @@ class Call:
     _inputs: Inputs | None = None
     _running: Running | None = None
     _writes: Writes | None = None
-    _made_by: Made | None = None
 
     def __init__(self, name: str, number: int, tensor: Tensor, keeping: Keeping, note: str | None = None) -> None:
         self.name, self.number, self.note = name, number, note

@@ -81,13 +81,14 @@ class KeepsRunning(Keeping):
 
     name = "running"
 
-    def _more(self, call: Call, gradient: Tensor) -> Running:
-        return Running.of(gradient, self.capture.batch_dim if gradient.ndim else 0)
+    def _more(self, call: Call, gradient: Tensor) -> Running | None:
+        return None if call.why_no_examples else Running.of(gradient, self.capture.batch_dim)
 
     def divide(self, taken: Taken, by: float) -> None:
         """Of the statistics and of what is kept beside them."""
         super().divide(taken, by)
-        taken.more = taken.more.scaled(1 / by)
+        if taken.more is not None:
+            taken.more = taken.more.scaled(1 / by)
 
 
 class KeepsExampleNorms(Keeping):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gradviz.grad.capture.examples import ModuleCall
+from gradviz.grad.capture.found import tensors_in
 from gradviz.grad.capture.writes import Writes
 
 if TYPE_CHECKING:
@@ -64,8 +65,9 @@ class ModuleHook:
     def _note(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         session = self._session
         if session.is_looking():
+            self._entered.append(_NO_ENTRY)  # what cannot be copied is no reason to lose the gradient
             with session.guarded():
-                self._entered.append(Entry(args, kwargs, copies=session.capture.values, keeps=self._wants_call))
+                self._entered[-1] = Entry(args, kwargs, copies=session.capture.values, keeps=self._wants_call)
 
     def _see(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         session = self._session
@@ -87,6 +89,11 @@ class ModuleHook:
                 made_by = Made(module, entry.args, entry.kwargs)
             inputs = functools.partial(entry.named, module.forward) if session.capture.values else None
             session.see(self._name, output, inputs=inputs, entry=entry, of=made_by)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The module's own."""
+        module = self.module()
+        return [] if module is None else [p for p in module._parameters.values() if p is not None]
 
     def why_uncalled(self, name: str, reached: Collection[str]) -> str:
         """Why nothing was seen of the module."""
@@ -133,8 +140,7 @@ class Entry:
     __slots__ = ("_given", "_inputs", "args", "kwargs")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, copies: bool, keeps: bool) -> None:
-        given = (*args, *kwargs.values()) if kwargs else args
-        self._given = [(value, _version(value)) for value in given if isinstance(value, Tensor)]
+        self._given = [(found.value, _version(found.value)) for found in tensors_in((args, kwargs))]
         self._inputs = tree_map(copy_of, (args, kwargs)) if copies else None
         self.args, self.kwargs = tree_map(_detached, (args, kwargs)) if keeps else (None, {})
 

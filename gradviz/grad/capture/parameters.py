@@ -36,9 +36,15 @@ class NormsByParameter:
         self._told: dict[nn.Parameter, list[Tensor]] = {}
         self._untold: dict[nn.Parameter, str] = {}
         self._totals: dict[nn.Parameter, Tensor] = {}
+        self._eps = 0.0
 
     def add(self, calls: Sequence[ModuleCall]) -> None:
         """The calls of a backward pass that is over, before a parameter has moved."""
+        # Under autocast gradients are float32 that were computed in 16 bits.
+        tensors = (each for call in calls for each in (call.gradient, *call.args) if isinstance(each, Tensor))
+        dtypes = {tensor.dtype for tensor in tensors}
+        precisions = [torch.finfo(dtype).eps for dtype in dtypes if dtype.is_floating_point or dtype.is_complex]
+        self._eps = max([self._eps, *precisions])
         norms, reasons = parameter_example_norms(calls, batch_dim=self._batch_dim, totals=self._totals)
         self._untold |= reasons
         for p, of_examples in norms.items():
@@ -67,14 +73,14 @@ class NormsByParameter:
         untold = dict(self._untold)
         for p, own in norms.items():
             whole = wholes.get(id(p))
-            if whole is not None and p in self._totals and not _is_sum(self._totals[p] / by, whole, own):
+            if whole is not None and p in self._totals and not _is_sum(self._totals[p] / by, whole, own, self._eps):
                 untold[p] = OTHER_WAYS
         return {p: own for p, own in norms.items() if p not in untold}, untold
 
 
-def _is_sum(total: Tensor, whole: Tensor, norms: Tensor) -> bool:
+def _is_sum(total: Tensor, whole: Tensor, norms: Tensor, eps: float) -> bool:
     whole = whole.to_dense() if whole.layout is not torch.strided else whole
-    room = norms.sum() * max(PART, 8 * torch.finfo(whole.dtype).eps)
+    room = norms.sum() * max(PART, 8 * max(eps, torch.finfo(whole.dtype).eps))
     if not torch.isfinite(room) or not torch.isfinite(whole).all():
         return True  # nothing to hold it against
     far = torch.linalg.vector_norm(total.to(norms.dtype) - whole.to(norms.dtype))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
@@ -36,6 +37,8 @@ from gradviz.grad.capture.shelf import Shelf
 from gradviz.grad.capture.writes import Writes
 from gradviz.grad.leaves import leaves_of, walk
 
+_opening = threading.Lock()
+_get_ident = threading.get_ident
 _task = torch._C._current_graph_task_id
 _is_grad_enabled = torch.is_grad_enabled
 _transforms = torch._C._functorch.peek_interpreter_stack
@@ -67,10 +70,12 @@ class Session:
         self._keeping: Keeping = WAYS[self.keep](capture)
         self._running: dict[tuple[str, int], Running] = {}
         self._hooks: dict[str, ModuleHook] = {}
+        self._paths: set[str] = set()
         self._unhooked: dict[str, str] = {}
         """Further names of modules, which have no hook of their own, and why."""
         self.is_on = False
         """Whether forward passes are looked at."""
+        self._thread: int | None = None  # whose passes these are; None for any
         self.is_accepting = False
         """Whether gradients are those of the loss."""
         self.lengths: Collection[int] = ()
@@ -83,12 +88,14 @@ class Session:
         """Hook the modules that are meant, as the models are now, and no others."""
         wanted: dict[str, nn.Module] = {}
         first: dict[int, str] = {}
-        self._unhooked = {}
+        self._unhooked, self._paths = {}, set()
         compiled = False
         for prefix, model in self._models.items():
             for path, module in walk(model):
                 name = prefix + path.rstrip(".")
                 compiled = compiled or is_compiled(module)
+                if name:
+                    self._paths.add(name)
                 if not name or name in wanted or not self.capture.wants_module(name):
                     continue
                 if id(module) in first:
@@ -133,18 +140,21 @@ class Session:
         finally:
             self.shut()
 
-    def open(self) -> None:
-        """Look at forward passes from here on."""
+    def open(self, *, in_any_thread: bool = False) -> None:
+        """Look at forward passes from here on: those of this thread, for another one may go through a model as well."""
         global open_sessions
+        self._thread = None if in_any_thread else threading.get_ident()
         self.is_on = True
         if self not in open_sessions:
-            open_sessions = (*open_sessions, self)
+            with _opening:
+                open_sessions = (*open_sessions, self)
 
     def shut(self) -> None:
         """Look away."""
         global open_sessions
         self.is_on = False
-        open_sessions = tuple(session for session in open_sessions if session is not self)
+        with _opening:
+            open_sessions = tuple(session for session in open_sessions if session is not self)
 
     @contextlib.contextmanager
     def backward(self) -> Iterator[None]:
@@ -159,7 +169,7 @@ class Session:
 
     def is_looking(self) -> bool:
         """Whether what happens now is a forward pass that counts."""
-        return self.is_on and _task() == -1
+        return self.is_on and _task() == -1 and self._thread in (None, _get_ident())
 
     def see(
         self,
@@ -196,13 +206,11 @@ class Session:
                 if not is_any:
                     kept, is_any = self._kept(inputs), True
                 note = TOTAL if entry is not None and entry.handed_through(tensor) else found.note
-                call = self._await(name + found.path, tensor, note)
+                self._seen.add(name)
+                call = self._await(name + found.path, tensor, note, of)
                 call._has_examples = found.has_examples
                 if self.capture.values:
                     call._value, call._inputs = self._shelf.put(tensor), kept
-                if of is not None and call.state != "frozen":
-                    call._made_by = of
-                    self._made.append((call, of))
         if not is_any:
             self._why[name] = f"there is no floating tensor in {described(value)}"
 
@@ -222,17 +230,24 @@ class Session:
             if not _is_grad_enabled() or _transforms() is not None or not output.is_floating_point():
                 self.see(name, output)  # which says why
             else:
+                self._seen.add(name)
                 self._await(name, output, TOTAL if is_own else None)
         except CaptureWarning:  # of a user who wants errors for warnings
             raise
         except Exception as error:
             self.fail(error)
 
-    def see_input(self, name: str, value: object) -> None:
-        """Look at what a function is given: what has no gradient is none of its business."""
+    def pass_by(self, name: str) -> None:
+        """A value of this name is sown that is not meant."""
+        self._passed_by.add(name)
+
+    def see_input(self, name: str, value: object, own: Collection[int]) -> None:
+        """Look at what a function is given, of which it has some tensors to itself."""
+        self._seen.add(name)
         for found in tensors_in(value):
             if found.value.requires_grad and torch.is_grad_enabled() and _transforms() is None:
-                call = self._await(name + found.path, found.value, found.note)
+                note = found.note if id(found.value) in own else TOTAL
+                call = self._await(name + found.path, found.value, note)
                 call._has_examples = found.has_examples
                 if self.capture.values:
                     call._value = self._shelf.put(found.value)
@@ -241,7 +256,7 @@ class Session:
         """What is ours never breaks a forward pass."""
         return _Guard(self)
 
-    def _await(self, name: str, tensor: Tensor, note: str | None) -> Call:
+    def _await(self, name: str, tensor: Tensor, note: str | None, made: Made | None = None) -> Call:
         calls = self._calls.get(name)
         if calls is None:
             calls = self._calls[name] = []
@@ -254,7 +269,7 @@ class Session:
         if tensor._is_view():
             call._writes = Writes(tensor)
             self._views.append(call)
-        handle = tensor.register_hook(_Arrival(self, call).arrives)
+        handle = tensor.register_hook(_Arrival(self, call, made).arrives)
         if tensor.is_leaf:
             self._handles.append(handle)  # those of others go with their graph
         return call
@@ -268,7 +283,7 @@ class Session:
 
     # Backward ---------------------------------------------------------------------------------------------------
 
-    def arrived(self, call: Call, gradient: Tensor | None) -> None:
+    def arrived(self, call: Call, gradient: Tensor | None, made: Made | None) -> None:
         """A gradient has come back; None is what a function of the user's gives where there is none."""
         if not self.is_accepting or gradient is None:
             return
@@ -278,8 +293,9 @@ class Session:
             if not call._pending:
                 self._awaiting.append(call)
             call._pending.append((_task(), self._keeping.take(call, gradient)))
-            if call._made_by is not None:
-                call._made_by.gradient, call._made_by.task, call._made_by = gradient, _task(), None
+            if made is not None:
+                made.gradient, made.task = gradient, _task()
+                self._made.append((call, made))
         except CaptureWarning:  # of a user who wants errors for warnings
             raise
         except Exception as error:
@@ -374,6 +390,8 @@ class Session:
         self._calls: dict[str, list[Call]] = {}
         self._views: list[Call] = []
         self._why: dict[str, str] = {}
+        self._seen: set[str] = set()
+        self._passed_by: set[str] = set()
         self._awaiting: list[Call] = []
         self._made: list[tuple[Call, Made]] = []
         self._written: dict[int, str] = {}
@@ -397,7 +415,7 @@ class Session:
             for call in own:
                 key = call.name, call.number
                 before = self._running.get(key)
-                if call._taken is not None:
+                if call._taken is not None and call._taken.more is not None:
                     now: Running = call._taken.more
                     self._running[key] = before = now if before is None else before.merged(now)
                 call._running = before
@@ -406,10 +424,10 @@ class Session:
         """The calls of modules whose gradients have come, pass by pass, for the norms by parameter."""
         passes: dict[int, list[ModuleCall]] = {}
         for call, made in self._made:
-            if call.state == "ok" and made.gradient is not None:
+            if call.state == "ok":
                 self._written |= made.why_unknown()
                 passes.setdefault(made.task, []).append(made.call())
-        self._made = [(call, made) for call, made in self._made if made.gradient is None]
+        self._made.clear()
         for calls in passes.values():
             try:
                 self._by_parameter.add(calls)
@@ -425,6 +443,10 @@ class Session:
         norms, unknown = self._by_parameter.finish(wholes, by)
         names = {id(p): name for name, p in self._parameters()}
         lost = {id(p): why for p, why in unknown.items()} | self._written
+        for hook in self._hooks.values():  # what nothing was heard of
+            for p in hook.parameters():
+                if p.requires_grad and id(p) not in lost and not any(p is each for each in norms):
+                    lost[id(p)] = "its module was not called, returns several tensors, or has its weights used directly"
         return (
             {names[id(p)]: told for p, told in norms.items() if id(p) in names and id(p) not in lost},
             {names[key]: why for key, why in lost.items() if key in names},
@@ -437,16 +459,17 @@ class Session:
 
     def _uncalled(self, reached: Collection[str]) -> dict[str, str]:
         """Modules that are meant and were not called, and patterns that fit nothing."""
-        seen = {name.partition("[")[0] for name in self._calls}
+        seen = self._seen
         missing = {name: why for name, why in self._why.items() if name not in seen}
         for name, hook in self._hooks.items():
             if name not in seen and name not in missing:
                 missing[name] = hook.why_uncalled(name, reached)
         known = {*self._hooks, *self._unhooked, *seen, *self._calls, *missing}
+        others = {*known, *self._paths, *self._passed_by}
         for pattern in self.capture.patterns:
             if not any(pattern == name or fnmatch.fnmatchcase(name, pattern) for name in known):
-                about = f": {nearest(pattern, known)}" if known else "; of the model as a whole, sow what it returns"
-                missing[pattern] = f"no module is called so, and nothing was sown{about}"
+                about = nearest(pattern, others) if others else "of the model as a whole, sow what it returns"
+                missing[pattern] = f"no module and no sown value is called so: {about}"
         return {**self._unhooked, **missing}
 
 
@@ -468,17 +491,17 @@ class _Guard:
 
 
 class _Arrival:
-    """What hangs on a tensor, and waits there for its gradient."""
+    """What hangs on a tensor, and waits there for its gradient. What made the tensor goes with the graph."""
 
-    __slots__ = ("_call", "_session")
+    __slots__ = ("_call", "_made", "_session")
 
-    def __init__(self, session: Session, call: Call) -> None:
-        self._session, self._call = session, call
+    def __init__(self, session: Session, call: Call, made: Made | None) -> None:
+        self._session, self._call, self._made = session, call, made
 
     @unserializable_hook  # type: ignore[untyped-decorator]  # a tensor is pickled without it, and without a warning
     def arrives(self, gradient: Tensor | None) -> None:
         """Called by autograd."""
-        self._session.arrived(self._call, gradient)
+        self._session.arrived(self._call, gradient, self._made)
 
 
 NO_GRAD = (

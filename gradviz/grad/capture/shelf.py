@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from gradviz.errors import CaptureError, CaptureWarning, warn
@@ -71,7 +72,8 @@ class Slot:
     """One tensor, wherever it is now."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.nbytes = tensor.untyped_storage().nbytes()
+        strided = tensor.layout is torch.strided
+        self.nbytes = tensor.untyped_storage().nbytes() if strided else tensor.numel() * tensor.element_size()
         self._tensor: Tensor | None = tensor
         self._load: Callable[[], Tensor] | None = None
         self._why = ""

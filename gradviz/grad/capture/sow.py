@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gradviz.errors import CaptureError, described
 from gradviz.grad.capture import session as at_work
@@ -65,9 +65,13 @@ def _seen(value: Any, name: str) -> None:
     if not isinstance(name, str) or not name:
         raise _no_name(name)
     for session in at_work.open_sessions:
-        if session.is_looking() and session.capture.wants_sown(name):
-            with session.guarded():
-                session.see(name, value)
+        if not session.is_looking():
+            continue
+        if not session.capture.wants_sown(name):
+            session.pass_by(name)
+            continue
+        with session.guarded():
+            session.see(name, value)
 
 
 _seen_outside = torch.compiler.disable(_seen)
@@ -85,7 +89,8 @@ def record_vjp(f: Callable[P, R], name: str) -> Callable[P, R]:
     ----------
     f : callable
         Of any arguments. Its tensors reach it as views of those that are given, so that the gradient of an input is
-        that of this call alone, whatever else the tensor is used for.
+        that of this call alone, whatever else the tensor is used for; but for tensors in dataclasses and mappings of
+        other kinds than dict, whose note says that their gradient is a total.
     name : str
         That of the output; the input that `f` takes as `x` is captured as ``"name(x)"``.
 
@@ -121,13 +126,14 @@ def record_vjp(f: Callable[P, R], name: str) -> Callable[P, R]:
         args, kwargs = tree_map(_view, (args, kwargs))
         sessions = [s for s in at_work.open_sessions if s.is_looking() and s.capture.wants_sown(name)]
         by_name = named(signature, args, kwargs) if sessions else {}
+        own = set(map(id, tree_leaves((args, kwargs)))) if sessions else set()
         copies: dict[Session, dict[str, Any]] = {}
         for session in sessions:
             with session.guarded():
                 if session.capture.values:
                     copies[session] = tree_map(copy_of, by_name)
                 for parameter, given in by_name.items():
-                    session.see_input(f"{name}({parameter})", given)
+                    session.see_input(f"{name}({parameter})", given, own)
         output = f(*args, **kwargs)
         for session in sessions:
             with session.guarded():

@@ -43,7 +43,7 @@ from gradviz.step.step_state import StepState
 CHECKPOINT = "checkpoint"
 """What the handler is called that writes them."""
 
-_ON_THEIR_OWN = ("model_state", "optimizer_state", "gradients")
+_ON_THEIR_OWN = ("model_state", "optimizer_state", "gradients", "captured")  # what was captured is in the history
 _COUNTS = ("event_counts", "epoch_event_counts")
 
 

@@ -42,7 +42,7 @@ def test_an_exact_name_counts_as_itself_whatever_signs_are_in_it():
         ((), {"keep": 3}, "keep=3"),
         ((), {"store": "disc"}, "store='disc': did you mean 'disk'?"),
         ((), {"values": 1}, "values is True or False; got 1"),
-        ((), {"batch_dim": 1.0}, "batch_dim is a whole number, the axis of the examples; got 1.0"),
+        ((), {"batch_dim": 1.0}, "batch_dim is a whole number from 0 on; got 1.0"),
         ((), {"batch_dim": True}, "got True"),
         ((), {"top_examples": -1}, "top_examples"),
         ((), {"memory_limit": "many"}, "memory_limit"),

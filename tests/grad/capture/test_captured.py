@@ -127,7 +127,7 @@ def test_names_that_are_not_there_are_told_the_nearest():
     found = captured(gv.Capture("h", "head"))
     with pytest.raises(KeyError, match="Nothing was captured as 'hh': did you mean 'h'"):
         found["hh"]
-    with pytest.raises(CaptureError, match="'head' was not captured: no module is called so, and nothing was sown"):
+    with pytest.raises(CaptureError, match="'head' was not captured: no module and no sown value is called so"):
         found["head"]
     assert "head" not in found
     assert "head" in found.missing
@@ -149,5 +149,5 @@ def test_all_of_it_can_be_read_at_a_glance():
     assert repr(captured(gv.Capture("h", "head"))).splitlines() == [
         "Captured of 1 names, 1 missing",
         "  h: [Call('h', 0: norm 19.1), Call('h', 1: norm 19.1)]",
-        "  head: missing, no module is called so, and nothing was sown: known: h",
+        "  head: missing, no module and no sown value is called so: known: data, h, idle, loss",
     ]
