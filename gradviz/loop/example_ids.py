@@ -52,25 +52,28 @@ class ExampleIds:
         return _pair(given)
 
     def of(self, given: Any) -> list[Any] | None:
-        """The ids of an iteration's examples; None where nobody tells them, or there are several batches.
+        """The ids of an iteration's examples, of its batches one after the other; None where nobody tells them.
 
         Raises
         ------
         DataError
             If what came is no sequence.
         """
-        if self._tells is None or (self._accumulate > 1 and isinstance(given, list) and len(given) > 1):
+        if self._tells is None:
             return None
-        one = given[0] if self._accumulate > 1 and isinstance(given, list) else given
-        ids = self._tells(one)
-        if isinstance(ids, Tensor):
-            return list(ids.tolist())
-        try:
-            return list(ids)
-        except TypeError:
-            raise DataError(
-                f"example_ids gave {described(ids)}; a sequence of ids is wanted, one for each example."
-            ) from None
+        batches = given if self._accumulate > 1 and isinstance(given, list) else [given]
+        return [each for batch in batches for each in _listed(self._tells(batch))]
+
+
+def _listed(ids: Any) -> list[Any]:
+    if isinstance(ids, Tensor):
+        return list(ids.reshape(-1).tolist())
+    try:
+        return list(ids)
+    except TypeError:
+        raise DataError(
+            f"example_ids gave {described(ids)}; a sequence of ids is wanted, one for each example."
+        ) from None
 
 
 def _pair(batch: Any) -> Any:

@@ -76,16 +76,19 @@ class CaptureRecorder:
 
     def _write_examples(self, captured: Captured, iteration: int, ids: Ids | None) -> None:
         rows: dict[str, list[Any]] = {name: [] for name in ("name", "call", "example", "example_id", "norm")}
-        for name, call, norms in _example_norms(captured):
+        for name, call, norms, before, n_all in _example_norms(captured):
+            # Micro-batches are calls with ids of their own; a model that is called twice on one batch has them twice.
+            own = ids
             if ids is not None and len(ids) != len(norms):
-                self._say_ids(len(ids), len(norms), name)
+                own = ids[before : before + len(norms)] if len(ids) == n_all else None
+                if own is None:
+                    self._say_ids(len(ids), len(norms), name)
             largest = _largest(norms, self._capture.top_examples)
             rows["name"] += [name] * len(largest)
             rows["call"] += [call] * len(largest)
             rows["example"] += largest.tolist()
             rows["norm"] += norms[largest].tolist()
-            known = ids if ids is not None and len(ids) == len(norms) else None
-            rows["example_id"] += [None if known is None else _text(known[place]) for place in largest]
+            rows["example_id"] += [None if own is None else _text(own[place]) for place in largest]
         if n := len(rows["name"]):
             self._history.add_rows("examples", {"iteration": [iteration] * n, **rows})
 
@@ -150,13 +153,19 @@ def _activations(calls: Sequence[Call], iteration: int, epoch: int) -> dict[str,
     }
 
 
-def _example_norms(captured: Captured) -> Iterator[tuple[str, int, NDArray[np.float64]]]:
+def _example_norms(captured: Captured) -> Iterator[tuple[str, int, NDArray[np.float64], int, int]]:
+    """Name, call and norms; how many examples the calls before it had, and all calls of its name together."""
     for name, calls in captured.items():
-        for call in calls:
-            if call.state == "ok" and call._taken is not None and call._taken.more is not None:
-                yield name, call.number, call.example_norms.cpu().double().numpy()
-    for name, norms in captured.parameter_example_norms.items():
-        yield name, 0, norms.cpu().double().numpy()
+        told = [
+            call for call in calls if call.state == "ok" and call._taken is not None and call._taken.more is not None
+        ]
+        norms = [call.example_norms.cpu().double().numpy() for call in told]
+        n_all, before = sum(map(len, norms)), 0
+        for call, own in zip(told, norms, strict=True):
+            yield name, call.number, own, before, n_all
+            before += len(own)
+    for name, norms_of in captured.parameter_example_norms.items():
+        yield name, 0, norms_of.cpu().double().numpy(), 0, len(norms_of)
 
 
 def _largest(norms: NDArray[np.float64], most: int) -> NDArray[np.int64]:

@@ -106,6 +106,17 @@ def test_ids_that_do_not_fit_are_left_out_and_said_once():
     assert loop.history.examples.example_id.isna().all()
 
 
+def test_micro_batches_have_ids_one_behind_the_other():
+    data = [(x, y, [f"{i}.{k}" for k in range(6)]) for i, (x, y) in enumerate(batches(2))]
+    capture = gv.Capture("2", keep="example_norms", top_examples=12)
+    rows = trained(data, accumulate=2, capture=capture, example_ids=lambda batch: batch[2]).history.examples
+    outputs, weights = rows[rows.name == "2"], rows[rows.name == "2.weight"]
+    assert (outputs.example_id == outputs.call.astype(str) + "." + outputs.example.astype(str)).all()
+    expected = weights.example.map(lambda place: f"{place // 6}.{place % 6}")
+    assert (weights.example_id == expected).all()
+    assert len(weights) == len(outputs) == 12
+
+
 @pytest.mark.parametrize("wrong", [3, "ids", lambda: 1])
 def test_ids_that_are_no_function_of_a_batch_are_refused_before_anything_moved(wrong):
     with pytest.raises(DataError, match="example_ids=lambda batch"):
