@@ -155,7 +155,7 @@ def test_a_run_that_captured_nothing_after_all_says_what_to_write():
     loop = gv.trainer(Cell(), "mean_squared_error", "sgd", capture=gv.Capture("never"), log=0)
     widget = gv.heatmap(loop, of="activations")
     assert why_nothing(widget.history) == "no iteration recorded yet"
-    with pytest.warns(CaptureWarning, match="no module is called so"):
+    with pytest.warns(CaptureWarning, match="no module and no sown value is called so"):
         loop.run(BATCHES, display=None)
     assert why_nothing(widget.history) == 'nothing was captured: gv.trainer(..., capture=gv.Capture("encoder.*"))'
     assert why_nothing(loop.history) is None
