@@ -26,6 +26,9 @@ whole tensor, so a NaN or an infinity among the entries shows in them; zero_frac
 posinf and neginf count entries. Complex entries count by their magnitude. What is told of entries of 32 or fewer bits
 has float32's precision, but for numbers beyond its normal range, which are told in float64."""
 
+N_SCALING = 4
+"""Statistics that are multiplied as the entries are: norm, mean, std and max_abs come first."""
+
 Floats = NDArray[np.float64]
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradviz.errors import RecordingWarning, warn
-from gradviz.grad.statistics import STATISTICS
+from gradviz.grad.statistics import N_SCALING, STATISTICS
 from gradviz.history.history import History, Row
 from gradviz.history.schema import Parameter
 from gradviz.recorder.dtypes import Dtypes
@@ -19,9 +19,6 @@ from gradviz.recorder.entries import Entries
 from gradviz.recorder.plan import Plan
 from gradviz.recorder.settings import Settings
 from gradviz.recorder.subject import Gradients, Subject, describe
-
-N_SCALING = 4
-"""Statistics that are multiplied as the entries are: norm, mean, std and max_abs come first."""
 
 
 @dataclass

@@ -371,12 +371,14 @@ class TrainStep:
         session = self.session
         if session is None or not self._is_capturing or not is_first:
             return self.evaluate(*arguments)
-        session.forget()
         session.lengths = lengths([batch.inputs for batch in group], session.capture.batch_dim)
         self.evaluate.session = session
         try:
             with session.forward():
                 tried = self.evaluate(*arguments)
+        except BaseException:
+            session.forget()  # what was seen of a step that broke off belongs to none
+            raise
         finally:
             self.evaluate.session = None
         session.commit()

@@ -106,5 +106,4 @@ class CapturedOfLoop:
     def close(self) -> None:
         """Leave nothing behind."""
         self._session.shut()
-        self._session.forget()
         self._session.detach()

@@ -10,12 +10,9 @@ the one that FigureWidget puts on the page; it knows no append, so it is given a
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from importlib.resources import files
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -27,7 +24,7 @@ from gradviz.history.overview import CAPACITY
 from gradviz.history.schema import OK, STATISTICS
 from gradviz.widgets.feed import LIVE_BYTES, WHOLE_BYTES, ColumnFeed
 from gradviz.widgets.publish import MIN_INTERVAL_S, Publisher
-from tests.benchmarks.bench_history import Result
+from tests.benchmarks.bench_history import Result, tell
 from tests.browser import chromium
 from tests.browser.conftest import FLAGS
 from tests.browser.host import Host
@@ -238,18 +235,5 @@ def measure() -> Iterator[Result]:
         browser.close()
 
 
-def main() -> None:
-    """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures, as JSON")
-    arguments = parser.parse_args()
-    results = []
-    for result in measure():
-        print(result.row(), flush=True)
-        results.append({**asdict(result), "verdict": result.verdict})
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1))
-
-
 if __name__ == "__main__":
-    main()
+    tell(__doc__, measure)

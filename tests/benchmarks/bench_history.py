@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -194,6 +195,25 @@ PARTS: dict[str, Callable[[Path, int], list[Result]]] = {
     "reopen": reopen,
     "frames": lambda folder, iterations: frames(),
 }
+
+
+def told(results: Iterable[Result]) -> list[dict[str, Any]]:
+    """Figures, each printed as it is there."""
+    figures = []
+    for result in results:
+        print(result.row(), flush=True)
+        figures.append({**asdict(result), "verdict": result.verdict})
+    return figures
+
+
+def tell(description: str | None, measure: Callable[[], Iterable[Result]]) -> None:
+    """Measure what a module does when it is run alone: print a table, and write the figures where it is said."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures, as JSON")
+    arguments = parser.parse_args()
+    figures = told(measure())
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1))
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -226,15 +226,6 @@ def git(*arguments: str) -> str:
     return said.stdout.strip()
 
 
-def told(results: Iterator[bench_history.Result]) -> list[dict[str, Any]]:
-    """Figures, each printed as it is there."""
-    figures = []
-    for result in results:
-        print(result.row(), flush=True)
-        figures.append({**asdict(result), "verdict": result.verdict})
-    return figures
-
-
 def main() -> None:
     """Measure the models that the command line names; print a table, and write everything where it says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -269,7 +260,7 @@ def main() -> None:
     }
     for group in (group for group in arguments.groups if group in others):
         print()
-        results = told(others[group]())
+        results = bench_history.told(others[group]())
         report[group] = {**{key: report[key] for key in ("date", "commit", "dirty")}, "results": results}
         report["minutes"] = round((time.perf_counter() - began) / 60, 1)
         arguments.json.write_text(json.dumps(report))

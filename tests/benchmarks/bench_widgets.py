@@ -11,14 +11,9 @@ row, whether it sends or not, in that thread's own time: what else the machine d
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
 from statistics import median
-from typing import Any
 from unittest.mock import patch
 
 import comm
@@ -33,7 +28,7 @@ from gradviz.widgets.dtype_table import dtype_table
 from gradviz.widgets.frozen_mask import frozen_mask
 from gradviz.widgets.heatmap import heatmap
 from tests.benchmarks.bench_heatmap import names
-from tests.benchmarks.bench_history import Result
+from tests.benchmarks.bench_history import Result, tell
 from tests.benchmarks.ours import ToBrowser
 
 PARAMETERS, RATE, HISTOGRAMS_EVERY = 200, 50, 100
@@ -126,18 +121,5 @@ def measure() -> Iterator[Result]:
         yield Result("late as a multiple of early", GROWTH, late / early, "x")
 
 
-def main() -> None:
-    """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the figures, as JSON")
-    arguments = parser.parse_args()
-    results: list[dict[str, Any]] = []
-    for result in measure():
-        print(result.row(), flush=True)
-        results.append({**asdict(result), "verdict": result.verdict})
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1))
-
-
 if __name__ == "__main__":
-    main()
+    tell(__doc__, measure)

@@ -17,15 +17,12 @@ from torch import Tensor
 from gradviz.grad.capture.capture import Capture
 from gradviz.grad.capture.running import Running
 from gradviz.grad.capture.shelf import Shelf
-from gradviz.grad.statistics import OneByOne, device_row
+from gradviz.grad.statistics import N_SCALING, OneByOne, device_row
 
 if TYPE_CHECKING:
     from gradviz.grad.capture.captured import Call
 
 Row = NDArray[np.float64]
-
-N_SCALING = 4
-"""Statistics that are multiplied as the entries are: norm, mean, std and max_abs come first."""
 
 
 class Taken:

@@ -143,7 +143,7 @@ class Session:
     def open(self, *, in_any_thread: bool = False) -> None:
         """Look at forward passes from here on: those of this thread, for another one may go through a model as well."""
         global open_sessions
-        self._thread = None if in_any_thread else threading.get_ident()
+        self._thread = None if in_any_thread else _get_ident()
         self.is_on = True
         if self not in open_sessions:
             with _opening:
@@ -445,7 +445,7 @@ class Session:
         lost = {id(p): why for p, why in unknown.items()} | self._written
         for hook in self._hooks.values():  # what nothing was heard of
             for p in hook.parameters():
-                if p.requires_grad and id(p) not in lost and not any(p is each for each in norms):
+                if p.requires_grad and id(p) not in lost and p not in norms:
                     lost[id(p)] = "its module was not called, returns several tensors, or has its weights used directly"
         return (
             {names[id(p)]: told for p, told in norms.items() if id(p) in names and id(p) not in lost},

@@ -54,16 +54,13 @@ def sow(value: T, name: str) -> T:
     >>> g.weight, captured["y"][0].gradient
     (tensor([[-0.2794]]), tensor([[0.2822]]))
     """
+    _check_name(name)
     if at_work.open_sessions:
         _seen(value, name) if not torch.compiler.is_compiling() else _seen_outside(value, name)
-    elif not isinstance(name, str) or not name:
-        raise _no_name(name)
     return value
 
 
 def _seen(value: Any, name: str) -> None:
-    if not isinstance(name, str) or not name:
-        raise _no_name(name)
     for session in at_work.open_sessions:
         if not session.is_looking():
             continue
@@ -77,9 +74,10 @@ def _seen(value: Any, name: str) -> None:
 _seen_outside = torch.compiler.disable(_seen)
 
 
-def _no_name(name: object) -> CaptureError:
-    got = repr(name) if isinstance(name, str) else described(name)
-    return CaptureError(f'A captured value has a name, such as "attention"; got {got}.')
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        got = repr(name) if isinstance(name, str) else described(name)
+        raise CaptureError(f'A captured value has a name, such as "attention"; got {got}.')
 
 
 def record_vjp(f: Callable[P, R], name: str) -> Callable[P, R]:
@@ -117,8 +115,7 @@ def record_vjp(f: Callable[P, R], name: str) -> Callable[P, R]:
     """
     if not callable(f):
         raise CaptureError(f"record_vjp wraps a function or a module; got {described(f)}.")
-    if not isinstance(name, str) or not name:
-        raise _no_name(name)
+    _check_name(name)
     signature = f.forward if isinstance(f, torch.nn.Module) else f
 
     def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
