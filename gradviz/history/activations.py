@@ -34,6 +34,7 @@ class Activations(History):
     def __init__(self, run: History) -> None:
         super().__init__(memory_limit=run.memory_limit)
         self._run = run
+        self.identity = run.identity
         self._store: CapturedStore = CapturedStore(run._store, run._reading)
         self._picture = Picture(self._store)
         self.progress = run.progress

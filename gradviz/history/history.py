@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
@@ -107,6 +108,8 @@ class History(View):
             raise HistoryError(f"flush_interval_s is a number of seconds above 0; got {flush_interval_s!r:.80}.")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral)):
             raise HistoryError(f"seed is a whole number; got {seed!r}.")
+        self.identity = uuid.uuid4().hex
+        """Of this history for its life: by it the widgets of a run find each other in a page."""
         self.progress = Progress()
         self.freezer: Freezer | None = None
         """Of the run that is under way; None where there is none that can be asked."""

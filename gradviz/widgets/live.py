@@ -37,13 +37,15 @@ class Live(anywidget.AnyWidget):
         Those of the kind.
     """
 
+    _run = traitlets.Unicode().tag(sync=True)
+    """The history's identity: all widgets of one in a page show what is pointed at in any of them."""
     _parameters: traitlets.List[Any] = traitlets.List().tag(sync=True)
     _kept: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
     """The picture as it was when the run ended, for a page that finds no kernel: a message and its buffers."""
 
     def __init__(self, history: History, **traits: Any) -> None:
         self.history = history
-        super().__init__(**traits)
+        super().__init__(_run=history.identity, **traits)
         self._asked_for = False
         self._over = False
         self._views = 0

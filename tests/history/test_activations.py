@@ -105,6 +105,7 @@ def test_there_is_one_of_a_run_while_anybody_holds_it():
     found = activations_of(run)
     assert activations_of(run) is found
     assert activations_of(found) is found
+    assert found.identity == run.identity  # in a page they are of one run
     gone = weakref.ref(found)
     del found
     gc.collect()

@@ -38,6 +38,12 @@ def test_asking_again_gives_the_same_widget_and_two_histories_two():
     assert heatmap(history) is not heatmap(history_of("w"))
 
 
+def test_widgets_of_one_run_have_one_id_by_which_they_find_each_other_in_a_page():
+    history = history_of("w")
+    assert heatmap(history)._run == frozen_mask(history)._run == dtype_table(history)._run != ""
+    assert heatmap(history)._run != heatmap(history_of("w"))._run
+
+
 def long_run() -> History:
     """600 iterations of 1,000 parameters, with histograms, dtypes and more changes than anybody reads."""
     n, length, draw = 1000, 600, np.random.default_rng(0)

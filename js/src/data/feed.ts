@@ -7,6 +7,7 @@ import type { AnyModel } from "@anywidget/types";
 import { firstPlace } from "../kit/bisect";
 import { messageOf } from "../kit/errors";
 import type { Extent } from "../kit/extent";
+import { Link } from "./link";
 import { Overview } from "./overview";
 import { Recent } from "./recent";
 import { Survey } from "./survey";
@@ -21,6 +22,8 @@ export interface Parameter {
 
 /** The synced traits. Type, not interface: an AFM model wants an index signature. */
 export type FeedTraits = {
+  /** The run's id in the page: see link.ts. */
+  _run: string;
   _parameters: Parameter[];
   /** The picture as it was, for a page without a kernel: a message and its buffers. */
   _kept: { message: ColumnsMessage; buffers: Buffer[] } | Record<string, never>;
@@ -86,6 +89,11 @@ export class Feed<Traits extends FeedTraits = FeedTraits, Message extends Column
       this.fail(error);
     }
     this.seq = 0;
+  }
+
+  /** What a view tells the other widgets of the run in the page, and hears from them. */
+  link(hear: ConstructorParameters<typeof Link>[1], signal: AbortSignal): Link {
+    return new Link(this.model.get("_run") ?? "", hear, signal);
   }
 
   /** What to do when a trait changes, by the trait's name. */
