@@ -29,7 +29,7 @@ lab: $(VENV)/.tutorials $(NODE)
 	$(PY) js/build_backend.py
 	JUPYTER_PREFER_ENV_PATH=1 $(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(LABFLAGS) notebooks/01_quickstart.ipynb
 
-test: check $(VENV)/.older-kernel
+test: check $(VENV)/.older-kernel $(VENV)/.binder
 	npm --prefix js test
 	$(PY) tests/browser/chromium.py
 	$(PY) -m pytest
@@ -74,6 +74,15 @@ $(VENV)/.tutorials $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(
 $(VENV)/.older-kernel: tests/browser/older-kernel.txt $(VENV)/.dev
 	rm -rf $(VENV)/older-kernel
 	$(PIP) install --quiet --no-deps --target $(VENV)/older-kernel -r tests/browser/older-kernel.txt
+	@touch $@
+
+# What Binder's image has before gradviz is installed there; torch and other large things are those of $(VENV).
+$(VENV)/.binder: tests/binder/base.txt $(VENV)/.dev
+	@echo 'Installing what Binder has into $(VENV)/binder'
+	rm -rf $(VENV)/binder
+	$(PY) -m venv $(VENV)/binder
+	$(VENV)/binder/bin/python -m pip --disable-pip-version-check install --quiet -r tests/binder/base.txt
+	$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(VENV)/binder/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/under.pth"
 	@touch $@
 
 # A layer over $(VENV) that sees its torch: what others need stays out of the environment that the tests run in.

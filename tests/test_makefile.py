@@ -18,6 +18,7 @@ def folder(tmp_path: Path) -> Path:
         "constraints.txt",
         "pyproject.toml",
         "tests/benchmarks/peers.txt",
+        "tests/binder/base.txt",
         "tests/browser/older-kernel.txt",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +34,7 @@ def make(folder: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def set_up(folder: Path) -> None:
-    for stamp in ("bin/python", ".dev", ".older-kernel", ".peers", ".tutorials"):
+    for stamp in ("bin/python", ".dev", ".binder", ".older-kernel", ".peers", ".tutorials"):
         (folder / ".venv" / stamp).parent.mkdir(parents=True, exist_ok=True)
         (folder / ".venv" / stamp).touch()
 

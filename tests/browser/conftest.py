@@ -79,19 +79,20 @@ def host(browser: Browser) -> Iterator[OpenHost]:
 @pytest.fixture
 def notebook(lab: Lab, browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenNotebook]:
     """`notebook([source, ...])` or `notebook(path)`: a copy, open in a page of its own, its kernel ready."""
-    with _notebooks(lab, browser, request.node) as open_notebook:
+    with notebooks(lab, browser, request.node) as open_notebook:
         yield open_notebook
 
 
 @pytest.fixture(scope="module")
 def shared_notebook(lab: Lab, browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenNotebook]:
     """The same for a notebook that all tests of a module look at."""
-    with _notebooks(lab, browser, request.node) as open_notebook:
+    with notebooks(lab, browser, request.node) as open_notebook:
         yield open_notebook
 
 
 @contextmanager
-def _notebooks(lab: Lab, browser: Browser, owner: pytest.Item | pytest.Module) -> Iterator[OpenNotebook]:
+def notebooks(lab: Lab, browser: Browser, owner: pytest.Item | pytest.Module) -> Iterator[OpenNotebook]:
+    """Opens notebooks of a server for one test or module, with pictures of those that fail."""
     opened: list[Notebook] = []
     name = re.sub(r"\W+", "-", owner.name).strip("-")
 

@@ -66,8 +66,8 @@ class Lab:
         _write_settings(self.home, "apputils-extension/themes", {"theme": THEMES[theme], "adaptive-theme": False})
 
 
-def start(home: Path) -> Lab:
-    """Start a server whose folders all lie in `home`, and wait until it answers."""
+def start(home: Path, python: str = sys.executable) -> Lab:
+    """Start the server of an environment, whose folders all lie in `home`, and wait until it answers."""
     for folder in ("root", "config", "data", "runtime", "ipython", "settings", "workspaces"):
         (home / folder).mkdir(parents=True)
     for plugin, settings in _SETTINGS.items():
@@ -76,7 +76,7 @@ def start(home: Path) -> Lab:
     port, token = _free_port(), secrets.token_hex(16)
     with (home / "server.log").open("wb") as log:
         process = subprocess.Popen(
-            _command(home, port, token),
+            _command(python, home, port, token),
             cwd=home,
             env=_environment(home),
             stdout=log,
@@ -98,9 +98,9 @@ def stop(lab: Lab) -> None:
         lab.process.wait()
 
 
-def _command(home: Path, port: int, token: str) -> list[str]:
+def _command(python: str, home: Path, port: int, token: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--expose-app-in-browser"),
+        *(python, "-m", "jupyterlab", "--no-browser", "--allow-root", "--expose-app-in-browser"),
         *("--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"),
         *(f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={home / 'root'}"),
         # Nothing may ask the network for news, updates or extensions.
@@ -119,7 +119,7 @@ def _environment(home: Path) -> dict[str, str]:
         "JUPYTERLAB_SETTINGS_DIR": home / "settings",
         "JUPYTERLAB_WORKSPACES_DIR": home / "workspaces",
     }
-    # The kernel and the widget's front end come from the environment that runs the tests.
+    # The kernel and the widget's front end come from the environment that the server runs in.
     return os.environ | {name: str(place) for name, place in places.items()} | {"JUPYTER_PREFER_ENV_PATH": "1"}
 
 

@@ -42,7 +42,7 @@ class Run:
 @pytest.fixture(scope="module")
 def run(shared_notebook: OpenNotebook) -> Run:
     """The notebook after all its cells ran, with three pictures taken while the training cell did."""
-    training, last = _training_and_last_cell()
+    training, last = training_and_last_cell()
     notebook = shared_notebook(QUICKSTART)
     began = time.monotonic()
     notebook.run_all()
@@ -127,7 +127,7 @@ def test_the_console_is_clean_and_nothing_left_the_server(run: Run) -> None:
     run.notebook.traffic.assert_clean()
 
 
-def _training_and_last_cell() -> tuple[int, int]:
+def training_and_last_cell() -> tuple[int, int]:
     cells = json.loads(QUICKSTART.read_text())["cells"]
     code = {i: "".join(cell["source"]) for i, cell in enumerate(cells) if cell["cell_type"] == "code"}
     return next(i for i, source in code.items() if ".run(" in source), max(code)
