@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from torch import nn
 import gradviz as gv
 from gradviz import errors
 from gradviz.errors import GradvizError, GradvizWarning, UnknownKeywordError, names_nearest_keyword, nearest
+
+README = Path(__file__).parents[1] / "README.md"
 
 
 def test_every_error_and_warning_has_its_base_and_a_description():
@@ -26,6 +29,12 @@ def test_every_error_and_warning_has_its_base_and_a_description():
             assert f"{kind.code} {kind.__name__}" in errors.__doc__
     codes = [kind.code for kind in classes if kind not in (GradvizError, GradvizWarning)]
     assert len(set(codes)) == len(codes)
+
+
+def test_the_readme_lists_every_code():
+    listed = re.findall(r"^\| ([EW]\d{4}) \| `(\w+)` \| (.+) \|$", README.read_text(), re.MULTILINE)
+    said = re.findall(r"^([EW]\d{4}) (\w+) +(.+)$", errors.__doc__ or "", re.MULTILINE)
+    assert listed == [(code, name, what.replace("``", "`")) for code, name, what in said]
 
 
 def test_bad_values_are_value_errors():
