@@ -3,7 +3,7 @@
 // be compared byte by byte.
 import { build } from "esbuild";
 import { minify } from "terser";
-import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -15,7 +15,9 @@ const out = join(here, "../gradviz/static");
 const builtins = {
   Math: ["max", "min", "round", "floor", "ceil", "abs"],
   Number: ["isNaN", "isFinite"],
-  globalThis: ["Float32Array", "Uint8Array", "Uint32Array", "Map", "Set"],
+  globalThis: ["Float32Array", "Uint8Array", "Uint32Array", "Map", "Set", "String", "clearTimeout", "setTimeout", "getComputedStyle"],
+  Object: ["assign", "entries"],
+  Array: ["from"],
 };
 const alias = (name) => `$${name}`;
 const short = {
@@ -33,6 +35,20 @@ const aliases = Object.entries(builtins).flatMap(([owner, names]) =>
   names.map((name) => [owner === "globalThis" ? name : `${owner}.${name}`, alias(name)]),
 );
 
+// Properties: Python writes no camelCase, so what is written so and neither browser nor host knows is ours alone. What
+// is also a text somewhere stays as it is, and so does what names a data attribute of the page; functions of a module have
+// short names anyway.
+const read = (folder, ending) => {
+  const files = readdirSync(folder, { recursive: true }).filter((file) => file.endsWith(ending));
+  return files.map((file) => readFileSync(join(folder, file), "utf8")).join("\n");
+};
+const wordsOf = (text) => new Set(text.match(/[\w$]+/g));
+const source = read(`${here}src`, ".ts");
+const libraries = wordsOf(["typescript/lib", "@anywidget/types"].map((name) => read(`${here}node_modules/${name}`, ".d.ts")).join("\n"));
+const texts = wordsOf(source.match(/(["'`])\w+\1/g).join("\n"));
+const exported = wordsOf(source.match(/export (?:function|const) \w+/g).join("\n"));
+const ours = [...wordsOf(source)].filter((word) => /^(?!gv|jp)[a-z]+[A-Z]/.test(word) && ![libraries, texts, exported].some((words) => words.has(word))).sort();
+
 const entries = (ending) => readdirSync(`${here}src`).filter((file) => file.endsWith(ending)).sort().map((file) => `src/${file}`);
 const { outputFiles } = await build({
   absWorkingDir: here,
@@ -49,12 +65,13 @@ const { outputFiles } = await build({
   plugins: [short],
   inject: ["builtins"],
   define: Object.fromEntries(aliases),
+  mangleProps: new RegExp(`^(${ours.join("|")})$`),
 });
 mkdirSync(out, { recursive: true });
 for (const { path, text } of outputFiles) {
   // What one minifier writes the other makes shorter still: functions that are called once go where they are called, and
   // those without `this`, of which none here is made with `new`, become arrows.
-  const { code } = await minify(text, { module: true, ecma: 2020, compress: { passes: 4, keep_fargs: false, unsafe_arrows: true }, format: { ecma: 2020 } });
+  const { code } = await minify(text, { module: true, ecma: 2020, compress: { passes: 4, keep_fargs: false, unsafe: true, unsafe_arrows: true }, format: { ecma: 2020 } });
   writeFileSync(join(out, basename(path)), code);
 }
 await build({

@@ -50,21 +50,37 @@ class Host:
         quantity: Quantity = NORM,
         kept: dict[str, Any] | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
+        **traits: Any,
     ) -> None:
         """Show a widget for parameters of these names, whose numbers are of this kind; `kept` as Python keeps it."""
+        self.page.evaluate("about => host.start(about)", self._about(names, quantity, kept, shapes, traits))
+
+    def beside(self, widget: str, names: Sequence[str], quantity: Quantity = NORM, **traits: Any) -> None:
+        """Show one more widget of the same run; it gets the same columns."""
+        about = self._about(names, quantity, None, None, traits)
+        self.page.evaluate("([widget, about]) => host.beside(widget, about)", [widget, about])
+
+    def _about(
+        self,
+        names: Sequence[str],
+        quantity: Quantity,
+        kept: dict[str, Any] | None,
+        shapes: Mapping[str, Sequence[int]] | None,
+        traits: Mapping[str, Any],
+    ) -> dict[str, Any]:
         history = History()
         history.quantity = quantity
         parameters = [
             {"name": name, "dtype": "float32", "shape": list((shapes or {}).get(name, (64, 32)))} for name in names
         ]
-        about = {
+        return {
             "parameters": parameters,
             "colours": _base64(scale_of(quantity).table),
             "quantity": asdict(quantity),
             "choices": choices(history),
             "kept": kept and kept | {"buffers": [_base64(part) for part in kept["buffers"]]},
+            "traits": dict(traits),
         }
-        self.page.evaluate("about => host.start(about)", about)
 
     def send(
         self, norms: npt.ArrayLike, flags: npt.ArrayLike, *, beside: Mapping[str, Any] | None = None, **run: Any
@@ -93,7 +109,8 @@ class Host:
         content = told | {"run": about | run} | dict(beside or {})
         metrics, epochs = np.array([values[-1, -1]] * 2, "<f8"), np.array([0] if self._seq == 1 else [], "<u4")
         buffers = [_base64(part) for part in (pack(columns), metrics.tobytes(), epochs.tobytes())]
-        self.page.evaluate("([content, buffers]) => host.send(content, buffers)", [content, buffers])
+        send = "([content, buffers]) => host.models.forEach((_, place) => host.send(content, buffers, place))"
+        self.page.evaluate(send, [content, buffers])
 
     def point_at(self, row: str, iteration: int) -> str:
         """Point at a cell and read what is said about it."""

@@ -53,6 +53,17 @@ export class Link {
     });
   }
 
+  /** The name that is looked into among rows that are this; "" where there is none. */
+  focused(of: Of): string {
+    const { focus } = this.#meeting;
+    return focus?.of === of ? focus.name : "";
+  }
+
+  /** Look into this one, at the iteration that was looked at before. */
+  look(of: Of, name: string): void {
+    this.tell("focus", { of, name, iteration: this.#meeting.focus?.iteration ?? null });
+  }
+
   get shared(): Readonly<Shared> {
     return this.#meeting;
   }

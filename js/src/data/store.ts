@@ -4,6 +4,8 @@ import type { Scale } from "./colour";
 import { pixelTable, SCALES } from "./colour";
 import { Feed } from "./feed";
 import type { FeedTraits } from "./feed";
+import type { Of } from "./link";
+import { throttled } from "../kit/throttle";
 import type { Selection } from "./selection";
 import type { ColumnsMessage } from "./wire";
 import { bytesOf, Flag } from "./wire";
@@ -40,6 +42,9 @@ export type Traits = FeedTraits & {
 
 export type Model = AnyModel<Traits>;
 
+/** Python is told of a selection no more often, in milliseconds: a brush makes sixty a second. */
+const SAVE_MS = 300;
+
 export class Store extends Feed<Traits> {
   readonly quantity: Quantity;
   readonly scale: Scale;
@@ -48,6 +53,7 @@ export class Store extends Feed<Traits> {
   metrics: Float64Array = new Float64Array(0);
   /** The batch loss of the newest iteration; null before the first, and where none was taken. */
   loss: number | null = null;
+  readonly #save = throttled(SAVE_MS, () => this.model.save_changes());
 
   constructor(model: Model) {
     super(model);
@@ -71,6 +77,11 @@ export class Store extends Feed<Traits> {
     return this.model.get("_choices") ?? { statistics: [], stages: [] };
   }
 
+  /** What the rows are. */
+  get of(): Of {
+    return this.quantity.of === "parameter" ? "parameters" : "activations";
+  }
+
   get selection(): Selection | null {
     return this.model.get("selection") ?? null;
   }
@@ -79,7 +90,7 @@ export class Store extends Feed<Traits> {
   select(selection: Selection | null): void {
     if (!selection && !this.selection) return;
     this.model.set("selection", selection);
-    this.model.save_changes();
+    this.#save();
     this.onSelection();
   }
 

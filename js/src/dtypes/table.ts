@@ -23,7 +23,8 @@ export class Table {
   readonly #rowOf = new WeakMap<Element, Row>();
   #shown: Shown | null = null;
 
-  constructor(onSort: (column: Column) => void, signal: AbortSignal) {
+  /** `onName`: a parameter is to be looked into. */
+  constructor(onSort: (column: Column) => void, onName: (name: string) => void, signal: AbortSignal) {
     const heads = COLUMNS.map((column) => {
       const sort = element("button", "gv-sort", { type: "button", title: `${column.tooltip}. Press to sort.` }, column.title, element("i", "gv-arrow"));
       sort.addEventListener("click", () => onSort(column));
@@ -34,6 +35,10 @@ export class Table {
     });
     const head = element("thead", "", { role: "rowgroup" }, element("tr", "", { role: "row" }, ...heads));
     const table = element("table", "gv-table", { role: "table", "aria-label": "dtypes of the parameters" }, head, this.#body);
+    this.#body.addEventListener("click", ({ target }) => {
+      const row = (target as Element).closest(".gv-parameter")?.closest<HTMLElement>("tr");
+      if (row) onName(row.dataset.parameter!);
+    });
     // It scrolls, so that it must be reached by keys.
     this.element = element("div", "gv-table-box", { tabindex: "0", role: "region", "aria-label": "dtypes of the parameters, scrollable" }, table, this.#empty);
     this.#seen = new IntersectionObserver((entries) => {
@@ -58,6 +63,14 @@ export class Table {
     if (!isSame) this.#body.replaceChildren(...rows.map((row) => row.element));
     this.#empty.hidden = items.length > 0;
     setText(this.#empty, items.length ? "" : nothing);
+  }
+
+  /** Mark the row of the parameter that is looked into, and those that are selected. */
+  mark(focused: string, selected: ReadonlySet<string>): void {
+    for (const { element } of this.#rows.values()) {
+      element.classList.toggle("gv-focused", element.dataset.parameter === focused);
+      element.classList.toggle("gv-selected", selected.has(element.dataset.parameter!));
+    }
   }
 
   #row({ place }: Item): Row {

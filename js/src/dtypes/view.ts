@@ -8,6 +8,7 @@ import { ScaleLane, scaleText } from "./scale";
 import { Table } from "./table";
 import { NARROW } from "./wire";
 import type { Entries } from "./wire";
+import type { Link } from "../data/link";
 import { group, press } from "../kit/buttons";
 import { element, setLine, setText } from "../kit/element";
 import * as format from "../kit/format";
@@ -30,6 +31,7 @@ export class View {
   readonly #table: Table;
   readonly #probe = element("span", "gv-probe", { "aria-hidden": "true" });
   readonly #root: HTMLElement;
+  readonly #link: Link;
 
   #items: Item[] = [];
   /** What each item was made of. */
@@ -54,7 +56,9 @@ export class View {
     });
     this.#search.addEventListener("input", () => this.#arrange());
     this.#onlyFlagged.addEventListener("click", () => this.#arrange(() => (this.#isFlaggedOnly = !this.#isFlaggedOnly)));
-    this.#table = new Table((column) => this.#arrange(() => (this.#sort = nextOrder(this.#sort, column))), signal);
+    this.#link = feed.link(() => this.#mark(), signal);
+    const look = (name: string): void => this.#link.look("parameters", name);
+    this.#table = new Table((column) => this.#arrange(() => (this.#sort = nextOrder(this.#sort, column))), look, signal);
     const title = element("div", "gv-title", {}, element("b", "", {}, "Dtypes"), " ", this.#where, " ", this.#catching);
     const summary = element("div", "gv-summary gv-quiet", {}, this.#flags, this.#scaleText);
     const inDtype = element("div", "gv-in", {}, element("span", "gv-quiet", { "aria-hidden": "true" }, "gradients in"), group("what gradients would be in", ...this.#dtypes));
@@ -112,6 +116,13 @@ export class View {
     this.#scale.update(feed, feed.skipped, theme, dpr);
     const items = this.#order.map((place) => this.#items[place]!);
     this.#table.update(items, { dtype: this.#dtype, theme, dpr }, this.#sort, this.#hidden(), this.#nothing());
+    this.#mark();
+  }
+
+  /** What is looked into and what is selected, here or in another widget of the run. */
+  #mark(): void {
+    const { selection } = this.#link.shared;
+    this.#table.mark(this.#link.focused("parameters"), new Set(selection?.of === "parameters" ? selection.parameters : []));
   }
 
   /** Items in which nothing has changed stay the same. */

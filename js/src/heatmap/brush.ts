@@ -1,5 +1,5 @@
 // Selecting rows and columns with the pointer or the keys, and the boxes around what is selected.
-import { element, UNSPOKEN } from "../kit/element";
+import { boxOf, element, UNSPOKEN } from "../kit/element";
 import { onDrag } from "../kit/drag";
 import type { Drag } from "../kit/drag";
 import type { Plot } from "./plot";
@@ -30,13 +30,13 @@ export class Brush {
     private readonly source: Source,
     private readonly lens: Lens,
     private readonly plot: Plot,
-    onClick: () => void,
+    onClick: (event: PointerEvent) => void,
     signal: AbortSignal,
   ) {
     const { cells } = plot;
     cells.append(this.#boxes);
     const begin = (down: PointerEvent): Drag => {
-      const box = cells.getBoundingClientRect();
+      const box = boxOf(cells);
       const corner = (event: PointerEvent): Corner => ({ x: event.clientX - box.left, y: event.clientY - box.top });
       let isBrush = false;
       return {
@@ -44,7 +44,7 @@ export class Brush {
           isBrush ||= Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) >= CLICK;
           if (isBrush) this.#select(corner(down), corner(event));
         },
-        end: () => !isBrush && onClick(),
+        end: (event) => !isBrush && onClick(event),
       };
     };
     onDrag(cells, begin, signal);

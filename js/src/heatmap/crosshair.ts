@@ -1,12 +1,14 @@
 // The crosshair: which cell is looked at, by pointer or by keys. Looking never asks the kernel.
+import { around, pixelOf } from "./cells";
 import { cursorIn } from "./cursor";
 import type { Places } from "./cursor";
 import { sentence } from "./describe";
-import { element, setText } from "../kit/element";
+import type { Link } from "../data/link";
+import { boxOf, element, setText } from "../kit/element";
 import { listen } from "../kit/listen";
 import { PITCH } from "../rows/rows";
 import type { Place, Scene, Spot } from "./scene";
-import { cellAt, cellOf, LOSS, spotOf, stepped, tell } from "./scene";
+import { cellAt, cellOf, LOSS, nameAt, spotOf, stepped, tell } from "./scene";
 
 /** Once keys rest so long, in milliseconds, the cell is spoken of: a moving mouse would never stop talking. */
 const REST_MS = 150;
@@ -18,18 +20,24 @@ export interface Acts {
   fold(row: number): void;
   select(from: Spot, to: Spot): void;
   deselect(): void;
+  /** Look into the parameter of this name. */
+  focus(name: string, iteration: number): void;
 }
 
 export interface Crosshair {
   /** The picture was painted anew. */
   update(scene: Scene): void;
-  /** Hold on to the cell that is looked at, or let it go. */
-  togglePin(): void;
+  /** Another widget of the run points at another iteration, or at none. */
+  follow(): void;
+  /** Hold on to the cell that was clicked; let it go if it was held before. */
+  press(event: PointerEvent): void;
+  /** Scroll the lanes, not the page, so that the row at this height is in view. */
+  reveal(top: number): void;
   /** The cell that is looked at. */
   here(): Spot | null;
 }
 
-export function crosshairIn(places: Places, acts: Acts, signal: AbortSignal): Crosshair {
+export function crosshairIn(places: Places, acts: Acts, link: Link, signal: AbortSignal): Crosshair {
   const { root, region, scroll, plot, lossLane } = places;
   const cursor = cursorIn(places);
   const live = element("div", "gv-live", { "aria-live": "polite" });
@@ -46,8 +54,7 @@ export function crosshairIn(places: Places, acts: Acts, signal: AbortSignal): Cr
   for (const target of [plot, lossLane]) {
     const move = ({ clientX, clientY }: PointerEvent): void => {
       if (isPinned) return;
-      at = { clientX, clientY, isLoss: target === lossLane };
-      refresh();
+      goTo({ clientX, clientY, isLoss: target === lossLane });
     };
     listen(target, "pointermove", move, { signal });
     listen(target, "pointerdown", move, { signal });
@@ -65,46 +72,65 @@ export function crosshairIn(places: Places, acts: Acts, signal: AbortSignal): Cr
       scene = painted;
       refresh();
     },
-    togglePin,
+    follow: refresh,
+    press,
+    reveal,
     here,
   };
+
+  function press({ clientX, clientY }: PointerEvent): void {
+    const held = isPinned && JSON.stringify(shown);
+    pin(false);
+    goTo({ clientX, clientY, isLoss: false });
+    if (held !== JSON.stringify(shown)) togglePin();
+  }
+
+  function pin(isHeld: boolean): void {
+    isPinned = isHeld;
+    root.classList.toggle("gv-pinned", isHeld);
+  }
 
   function togglePin(): void {
     const spot = here();
     if (!spot || spot.row === LOSS) return;
-    isPinned = !isPinned;
-    root.classList.toggle("gv-pinned", isPinned);
-    goTo(spot);
+    pin(!isPinned);
+    if (isPinned) acts.focus(nameAt(scene!, shown!), spot.iteration);
+    goToSpot(spot);
   }
 
   function clear(): void {
-    at = null;
-    isPinned = false;
-    root.classList.remove("gv-pinned");
+    pin(false);
     clearTimeout(rest);
     setText(live, "");
-    hide();
+    goTo(null);
   }
 
-  function hide(): void {
-    shown = null;
-    cursor.hide();
-  }
-
-  function goTo(spot: Spot): void {
-    at = { name: scene!.layout.rows[spot.row]!.name, ...spot };
+  /** Look there, and let the other widgets of the run know. */
+  function goTo(there: At | null): void {
+    at = there;
     refresh();
+    const spot = here();
+    link.tell("cursor", spot && { iteration: spot.iteration });
+  }
+
+  function goToSpot(spot: Spot): void {
+    goTo({ name: scene!.layout.rows[spot.row]!.name, ...spot });
   }
 
   function refresh(): void {
     const found = scene && at && find(scene, at);
-    if (found) show(scene!, found);
-    else if (shown) hide();
+    if (found) return show(scene!, found);
+    shown = null;
+    const { cursor: elsewhere } = link.shared;
+    const pixel = scene && elsewhere && pixelOf(scene.pixels, scene.columns, elsewhere.iteration);
+    if (pixel == null) return cursor.hide();
+    const [from, to] = around(scene!.pixels, pixel);
+    cursor.follow(from / scene!.dpr, to / scene!.dpr);
   }
 
   function find(painted: Scene, where: At): Place | null {
     if (isOfKeys(where)) return cellOf(painted, where.name, where);
-    const box = plot.getBoundingClientRect();
+    const box = boxOf(plot);
     return cellAt(painted, where.clientX - box.left, where.clientY - box.top, where.isLoss);
   }
 
@@ -132,7 +158,7 @@ export function crosshairIn(places: Places, acts: Acts, signal: AbortSignal): Cr
       const next = stepped(scene, key, shown);
       if (!next) return;
       anchor = event.shiftKey ? (anchor ?? here()) : null;
-      goTo(next);
+      goToSpot(next);
       reveal(scene.layout.rows[next.row]!.top);
       if (anchor) acts.select(anchor, next);
     }
@@ -140,7 +166,6 @@ export function crosshairIn(places: Places, acts: Acts, signal: AbortSignal): Cr
     event.stopPropagation();
   }
 
-  /** Scroll the lanes, not the page, so that the row is in view. */
   function reveal(top: number): void {
     if (top < scroll.scrollTop) scroll.scrollTop = top - PITCH;
     else if (top + PITCH > scroll.scrollTop + scroll.clientHeight) scroll.scrollTop = top + 2 * PITCH - scroll.clientHeight;

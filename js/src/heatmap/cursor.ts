@@ -1,7 +1,7 @@
 // What shows where the crosshair is: a line through all lanes, a box around the row and one around the cell, and the
 // tooltip. These are elements above the canvases: looking never repaints data.
 import type { Description } from "../kit/tooltip";
-import { element } from "../kit/element";
+import { boxOf, element } from "../kit/element";
 import { PITCH } from "../rows/rows";
 import { tooltip } from "../kit/tooltip";
 
@@ -18,6 +18,8 @@ export interface Places {
 export interface Cursor {
   /** Around a cell, in css pixels from the left edge and the top of all cells; `top` is null for the loss. */
   show(description: Description, left: number, right: number, top: number | null): void;
+  /** The line alone, through all lanes. */
+  follow(left: number, right: number): void;
   hide(): void;
 }
 
@@ -30,6 +32,12 @@ export function cursorIn({ root, lanes, plot, lossLane }: Places): Cursor {
   plot.append(rowBox, cellBox);
   root.append(words.element);
 
+  /** `hole`: where the line stops short of a cell, which is to be seen. */
+  const draw = (middle: number, hole: number): void => {
+    line.style.left = `${boxOf(plot).left - boxOf(lanes).left + middle}px`;
+    line.style.setProperty("--gv-hole", `${hole}px`);
+    line.hidden = false;
+  };
   const hide = (): void => {
     line.hidden = rowBox.hidden = cellBox.hidden = true;
     words.hide();
@@ -39,18 +47,20 @@ export function cursorIn({ root, lanes, plot, lossLane }: Places): Cursor {
   return {
     hide,
 
+    follow(left, right) {
+      hide();
+      draw((left + right) / 2, -99);
+    },
+
     show(description, left, right, top) {
       const middle = (left + right) / 2;
-      const [plotBox, rootBox, lanesBox] = [plot, root, lanes].map((each) => each.getBoundingClientRect()) as [DOMRect, DOMRect, DOMRect];
-      line.style.left = `${plotBox.left - lanesBox.left + middle}px`;
-      // The line stops short of the cell, which is to be seen.
-      line.style.setProperty("--gv-hole", `${top === null ? -1 : plotBox.top - lanesBox.top + top}px`);
-      line.hidden = false;
+      const [plotBox, rootBox, lanesBox] = [plot, root, lanes].map(boxOf) as [DOMRect, DOMRect, DOMRect];
+      draw(middle, top === null ? -99 : plotBox.top - lanesBox.top + top);
       rowBox.hidden = cellBox.hidden = top === null;
       rowBox.style.top = `${top}px`;
       const width = Math.max(3, right - left);
       cellBox.style.cssText = `top:${top}px;left:${middle - width / 2}px;width:${width}px`;
-      const y = top === null ? lossLane.getBoundingClientRect().bottom - rootBox.top - 8 : plotBox.top - rootBox.top + top + PITCH / 2;
+      const y = top === null ? boxOf(lossLane).bottom - rootBox.top - 8 : plotBox.top - rootBox.top + top + PITCH / 2;
       words.show(description, plotBox.left - rootBox.left + middle, y, root);
     },
   };

@@ -7,13 +7,13 @@ import type { When } from "./describe";
 import { describeFold, describeLoss, describeParameter } from "./describe";
 import type { Scale } from "../data/colour";
 import * as format from "../kit/format";
-import { isInside } from "../rows/folds";
 import type { Lane } from "../data/lanes";
 import { laneOf, mergeCell } from "../data/lanes";
 import type { Pixels } from "../data/pixels";
 import { wordOf } from "../data/looks";
 import type { Layout, Row } from "../rows/rows";
-import { rowAt } from "../rows/rows";
+import { rank } from "../rows/order";
+import { placeOf, rowAt } from "../rows/rows";
 import type { Quantity, Store } from "../data/store";
 import type { Columns } from "../data/wire";
 
@@ -60,10 +60,16 @@ export function cellAt({ layout, pixels, dpr }: Scene, x: number, y: number, isL
 /** The cell of an iteration in the row of this name, or in the module that it was folded into; or else in that place. */
 export function cellOf({ layout: { rows }, pixels, columns }: Scene, name: string, { row: place, iteration }: Spot): Place | null {
   if (!rows.length) return null;
-  const named = rows.findIndex((each) => each.name === name || (each.folded && isInside(name, each.name)));
+  const named = placeOf(rows, name);
   const row = named < 0 ? Math.min(place, rows.length - 1) : named;
   const pixel = pixelOf(pixels, columns, iteration);
   return pixel === undefined ? null : { row, pixel };
+}
+
+/** The name that a cell is of: in a folded module that of the parameter that stands highest there. */
+export function nameAt({ store, layout, columns, pixels }: Scene, { row, pixel }: Place): string {
+  const height = (place: number): number => rank(mergeCell(laneOf(columns, place), pixels.first[pixel]!, pixels.last[pixel]!), "norm");
+  return store.names[layout.rows[row]!.members.reduce((a, b) => (height(b) > height(a) ? b : a))]!;
 }
 
 export const spotOf = ({ pixels, columns }: Scene, { row, pixel }: Place): Spot => ({ row, iteration: iterationAt(pixels, columns, pixel) });

@@ -10,6 +10,7 @@ import type { Places } from "./cursor";
 import { onDrag } from "../kit/drag";
 import type { Drag } from "../kit/drag";
 import { element, UNSPOKEN } from "../kit/element";
+import { FocusedRow } from "./focus";
 import { messageOf } from "../kit/errors";
 import { part } from "../kit/extent";
 import { framesOf } from "../kit/frames";
@@ -17,6 +18,7 @@ import { headLine } from "./head";
 import { Labels } from "../rows/labels";
 import { legendOf } from "./legend";
 import { Lens } from "../time/lens";
+import type { Shared } from "../data/link";
 import { listen } from "../kit/listen";
 import { lossRow } from "./losslane";
 import { Marks } from "./marks";
@@ -100,7 +102,8 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
   };
   const toolbar = new Toolbar(commands, store, copy.element);
   const loss = lossRow();
-  const labels = new Labels((module, isOpen) => arrange(() => (isOpen ? modules.fold(module) : modules.open(module))));
+  const link = store.link(onTold, signal);
+  const labels = new Labels((module, isOpen) => arrange(() => (isOpen ? modules.fold(module) : modules.open(module))), (name) => link.look(store.of, name));
   const plot = plotOf(labels, store.quantity.title, () => refresh("rows"), signal);
   const axis = new Axis();
   const range = new Rangebar(lens, signal);
@@ -118,8 +121,10 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
   const below = element("div", "gv-foot-parts", {}, toolbar.selection, legend.element, copy.said, numbers.element);
   const root = element("div", "gv gv-heatmap", { "data-lm-suppress-shortcuts": "true" }, ...above, lanes, below, probe, announcer.element);
   const places: Places = { root, lanes, scroll, region, plot: cells, lossLane: loss.lane };
-  const brush = new Brush(store, source, lens, plot, () => crosshair.togglePin(), signal);
-  const crosshair = crosshairIn(places, { fold: foldRow, select: (from, to) => brush.cells(from, to), deselect: commands.deselect }, signal);
+  const brush = new Brush(store, source, lens, plot, (event) => crosshair.press(event), signal);
+  const crosshair = crosshairIn(places, { fold: foldRow, select: (from, to) => brush.cells(from, to), deselect: commands.deselect, focus: (name, iteration) => link.tell("focus", { of: store.of, name, iteration }) }, link, signal);
+  const focused = new FocusedRow(link, store.of, plot);
+  labels.focused = focused.name;
   const parts: Parts = { store, source, lens, plot, loss, axis, range, labels, legend, toolbar, brush, announcer };
 
   const frames = framesOf(root, act, () => refresh("layout"), () => refresh("theme"), signal);
@@ -132,20 +137,37 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
   });
   head.update(store);
   arrange(() => modules.read(store.parameters));
+  if (store.selection) tellSelection();
+
+  /** Something was told, here or in another widget of the run. */
+  function onTold(what: keyof Shared, isOwn: boolean): void {
+    if (what === "cursor" && !isOwn) crosshair.follow();
+    if (what !== "focus") return;
+    labels.focused = focused.name;
+    if (isOwn) refresh("rows");
+    else arrange(() => focused.unfold(modules));
+  }
 
   function onChange(change: Change): void {
     if (change.kind === "columns") {
       plot.forget(store.overview, change.from);
       plot.forget(store.recent.columns, change.recent);
     }
+    if (change.kind === "selection") tellSelection();
     if (change.kind === "parameters") arrange(() => modules.read(store.parameters));
     if (change.kind === "colours" || (change.kind === "answer" && source.receive(change.message, change.buffers))) stale.theme = true;
     frames.schedule();
   }
 
+  function tellSelection(): void {
+    const { of, selection } = store;
+    link.tell("selection", selection && { of, ...selection });
+  }
+
   function act(): void {
     try {
       prepare();
+      focused.update(lens, crosshair);
       scene = paint(parts, { theme: theme!, marks: marks!, dpr, width, byHand });
       crosshair.update(scene);
     } catch (error) {

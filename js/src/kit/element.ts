@@ -26,3 +26,6 @@ export function setLine(target: HTMLElement, text: string | null): void {
   target.hidden = !text;
   setText(target, text ?? "");
 }
+
+/** Where something is on the screen, in css pixels. */
+export const boxOf = (target: Element | Range): DOMRect => target.getBoundingClientRect();

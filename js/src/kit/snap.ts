@@ -1,9 +1,10 @@
 // A part of the page as a picture: its canvases, its texts and its plain grounds, where and as they are.
+import { boxOf } from "./element";
 import { surface } from "./surface";
 
 /** `leave`: a selector of what is not in the picture. */
 export function snap(root: HTMLElement, leave: string): HTMLCanvasElement {
-  const { left, top, width, height } = root.getBoundingClientRect();
+  const { left, top, width, height } = boxOf(root);
   const scale = devicePixelRatio || 1;
   const x = surface(Math.ceil(width * scale), Math.ceil(height * scale));
   x.scale(scale, scale);
@@ -33,7 +34,7 @@ function paint(x: CanvasRenderingContext2D, parent: HTMLElement, leave: string):
     if (!(child instanceof HTMLElement) || child.matches(leave)) continue;
     const style = getComputedStyle(child);
     if (style.display === "none" || style.visibility === "hidden") continue;
-    const box = child.getBoundingClientRect();
+    const box = boxOf(child);
     const { left, top, width, height } = box;
     x.save();
     if (style.overflowY !== "visible") {
@@ -59,7 +60,7 @@ function words(x: CanvasRenderingContext2D, text: Text, style: CSSStyleDeclarati
   for (const { 0: word, index } of text.data.matchAll(/\S+/g)) {
     range.setStart(text, index);
     range.setEnd(text, index + word.length);
-    write(x, word, range.getBoundingClientRect(), style);
+    write(x, word, boxOf(range), style);
   }
 }
 

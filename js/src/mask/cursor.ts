@@ -12,13 +12,21 @@ import type { AllRuns } from "./runs";
 export interface Commands {
   fold(row: number): void;
   act(row: number): void;
+  /** The other widgets of the run are told which iteration is looked at. */
+  point(iteration: number | null): void;
+}
+
+interface At {
+  row: number;
+  iteration: number;
+  by: "pointer" | "keys";
 }
 
 export class Cursor {
   readonly #line = element("div", "gv-line");
   readonly #tooltip = tooltip();
   readonly #live = element("div", "gv-live", { "aria-live": "polite" });
-  #at: { row: number; iteration: number; by: "pointer" | "keys" } | null = null;
+  #at: At | null = null;
   #speak: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
@@ -48,10 +56,9 @@ export class Cursor {
   }
 
   clear(): void {
-    this.#at = null;
     clearTimeout(this.#speak);
     setText(this.#live, "");
-    this.update();
+    this.#goTo(null);
   }
 
   /** The picture was painted anew. */
@@ -85,8 +92,13 @@ export class Cursor {
     const row = Math.floor((clientY - box.top) / PITCH);
     const iteration = Math.floor(this.lens.at(clientX - box.left));
     const isThere = row >= 0 && row < this.plot.rows.length && iteration >= 0 && iteration < this.runs().end;
-    this.#at = isThere ? { row, iteration, by: "pointer" } : null;
+    this.#goTo(isThere ? { row, iteration, by: "pointer" } : null);
+  }
+
+  #goTo(there: At | null): void {
+    this.#at = there;
     this.update();
+    this.commands.point(this.iteration);
   }
 
   #onKey(event: KeyboardEvent): void {
@@ -110,13 +122,11 @@ export class Cursor {
     if (by === undefined || !rows.length || !end) return false;
     const last = rows.length - 1;
     // The first key brings the cursor to what is now.
-    if (!this.#at) this.#at = { row: 0, iteration: end - 1, by: "keys" };
-    else {
-      const row = Math.max(0, Math.min(last, this.#at.row + by));
-      this.#at = { row, iteration: by ? this.#at.iteration : this.#turn(row, this.#at.iteration, key === "ArrowLeft"), by: "keys" };
-    }
-    this.plot.reveal(this.#at.row);
-    this.update();
+    const at = this.#at;
+    const row = at ? Math.max(0, Math.min(last, at.row + by)) : 0;
+    const iteration = !at ? end - 1 : by ? at.iteration : this.#turn(row, at.iteration, key === "ArrowLeft");
+    this.plot.reveal(row);
+    this.#goTo({ row, iteration, by: "keys" });
     return true;
   }
 

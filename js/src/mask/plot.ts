@@ -29,6 +29,7 @@ export type Act = "freeze" | "unfreeze" | "wait" | null;
 
 interface Shown {
   row: TreeRow;
+  names: readonly string[];
   band: Band;
   box: HTMLElement;
   state: HTMLElement;
@@ -93,7 +94,8 @@ export class Plot {
       const state = element("span", "gv-live");
       const act = element("button", "gv-act", { type: "button", tabindex: "-1" }, element("i", "gv-icon"), element("span", ""));
       const box = this.#row(row, this.#first + i, parameters, room, state, act);
-      return { row, band: { top: device(at + (PITCH - LANE) / 2) - origin, height }, box, state, act };
+      const names = row.members.map((place) => parameters[place]!.name);
+      return { row, names, band: { top: device(at + (PITCH - LANE) / 2) - origin, height }, box, state, act };
     });
     this.#rows.replaceChildren(...this.#shown.map(({ box }) => box));
     this.canvas.style.top = `${origin / dpr}px`;
@@ -147,6 +149,11 @@ export class Plot {
 
   mark(current: number | null): void {
     this.#shown.forEach(({ box }, i) => box.classList.toggle("gv-current", this.#first + i === current));
+  }
+
+  /** The rows that are there, the names of their parameters, and their elements. */
+  eachShown(act: (row: TreeRow, names: readonly string[], box: HTMLElement) => void): void {
+    for (const { row, names, box } of this.#shown) act(row, names, box);
   }
 
   actAt(index: number): HTMLButtonElement | null {

@@ -22,6 +22,7 @@ import { Cursor } from "./cursor";
 import { describe, headline, kindOf } from "./describe";
 import { Ink } from "./ink";
 import { Legend } from "./legend";
+import { Told } from "./told";
 import type { Act } from "./plot";
 import { MANY_ROWS, PITCH, Plot } from "./plot";
 import { AllRuns } from "./runs";
@@ -62,6 +63,7 @@ export class View {
   readonly #legend = new Legend();
   readonly #ask: Ask;
   readonly #cursor: Cursor;
+  readonly #told: Told;
   readonly #sub = element("span", "gv-mask-sub");
   readonly #said = element("div", "gv-mask-said", { role: "status" });
   readonly #error = element("div", "gv-error", { role: "alert" });
@@ -117,9 +119,10 @@ export class View {
       lens,
       () => this.#seen,
       (row, iteration) => this.#describe(row, iteration),
-      { fold: (row) => this.#fold(row), act: (row) => this.#want(this.#plot.rows[row]!, this.#grid) },
+      { fold: (row) => this.#fold(row), act: (row) => this.#want(this.#plot.rows[row]!, this.#grid), point: (iteration) => this.#told.point(iteration) },
       signal,
     );
+    this.#told = new Told(store, this.#plot, lens, signal);
     host.append(this.#root);
     this.#modules.read(store.parameters, MANY_ROWS);
     this.#frames = framesOf(this.#root, () => this.#tryPaint(), () => this.#refresh("layout"), () => this.#refresh("theme"), signal);
@@ -161,7 +164,8 @@ export class View {
 
   #onClick(event: MouseEvent): void {
     const target = (event.target as Element).closest<HTMLElement>("button");
-    const name = target?.closest<HTMLElement>("[data-name]")?.dataset.name;
+    const name = (event.target as Element).closest<HTMLElement>("[data-name]")?.dataset.name;
+    if (name && (event.target as Element).closest(".gv-mask-name")) this.#told.look(name);
     const row = this.#plot.rows.findIndex((each) => each.name === name);
     if (!target || row < 0) return;
     if (target.dataset.act) this.#want(this.#plot.rows[row]!, target);
@@ -308,6 +312,7 @@ export class View {
     setLine(plot.empty, nothing ?? (plot.rows.length ? null : "no parameter has such a name"));
     Object.assign(plot.canvas.dataset, { iterations: store.end, start: lens.extent.start, span: lens.extent.span, seq: store.newest });
     this.#cursor.update();
+    this.#told.update();
   }
 
   #saySaid(): void {

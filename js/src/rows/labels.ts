@@ -3,7 +3,7 @@ import { element, setText } from "../kit/element";
 import { Ruler } from "../kit/measure";
 import { unitsOf } from "./folds";
 import type { Header, Row } from "./rows";
-import { fitEnd, layOut, PITCH } from "./rows";
+import { fitEnd, layOut, PITCH, placeOf } from "./rows";
 import type { Parameter } from "../data/store";
 import { listen } from "../kit/listen";
 
@@ -16,17 +16,20 @@ export class Labels {
   readonly element = element("div", "gv-labels");
   readonly #ruler = new Ruler();
   readonly measure = this.#ruler.measure;
+  /** The name of the parameter that is looked into. */
+  focused = "";
   /** What the names of these parameters need, under headers and whole. */
   #needed: number[] = [];
   #measured: readonly Parameter[] = [];
   #room = 0;
   #places: Place[] = [];
 
-  /** `onFold`: a module is to be folded, or opened again. */
-  constructor(onFold: (module: string, folded: boolean) => void) {
-    listen(this.element, "click", (event) => {
-      const target = (event.target as Element).closest<HTMLElement>("[data-module]");
-      if (target) onFold(target.dataset.module!, target.getAttribute("aria-expanded") === "true");
+  /** `onFold`: a module is to be folded, or opened again; `onName`: a parameter is to be looked into. */
+  constructor(onFold: (module: string, folded: boolean) => void, onName: (name: string) => void) {
+    listen(this.element, "click", ({ target }) => {
+      const { dataset, ariaExpanded } = (target as Element).closest<HTMLElement>("[data-module], [data-parameter]") ?? this.element;
+      if (dataset.module) onFold(dataset.module, ariaExpanded === "true");
+      else if (dataset.parameter) onName(dataset.parameter);
     });
   }
 
@@ -81,6 +84,7 @@ export class Labels {
     setText(note, isRow ? shown.note : "");
     element.title = path;
     if (isRow) element.dataset.parameter = path;
+    element.classList.toggle("gv-focused", isRow && !placeOf([shown], this.focused));
     if (kind !== "parameter") name.dataset.module = path;
     // The gap below a row is not the row's: the label is centred on what is painted.
     const box = `top:${top}px;height:${isRow ? PITCH - 1 : shown.height}px`;

@@ -1,6 +1,7 @@
 // Where each row lies: blocks of a module, with a bold header where names are nested.
 import { firstPlace } from "../kit/bisect";
 import type { Unit } from "./folds";
+import { isInside } from "./folds";
 
 /** Css pixels. A row is PITCH high with one pixel of gap at its bottom. */
 export const PITCH = 15;
@@ -64,6 +65,9 @@ export function rowAt({ rows }: Layout, y: number): number | null {
   const place = firstBelow(rows, y);
   return place < rows.length && rows[place]!.top <= y ? place : null;
 }
+
+/** The place of the row of this name, or of the module that it was folded into; -1 where there is none. */
+export const placeOf = (rows: readonly Unit[], name: string): number => rows.findIndex((row) => row.name === name || (row.folded && isInside(name, row.name)));
 
 /** A label that fits: whole, or its end after an ellipsis, cut at a dot where that costs little. */
 export function fitEnd(label: string, width: number, measure: (text: string) => number): string {

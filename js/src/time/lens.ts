@@ -1,4 +1,5 @@
 // Which part of the run a view looks at, and how wheel, hand and keys change that.
+import { boxOf } from "../kit/element";
 import type { Extent, Zoom } from "../kit/extent";
 import { extentOf, panned, wholeOf, zoomed } from "../kit/extent";
 import { listen } from "../kit/listen";
@@ -72,7 +73,7 @@ export class Lens {
       const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? LINE : 1;
       const sideways = event.shiftKey ? event.deltaX || event.deltaY : event.deltaX;
       if (event.ctrlKey || event.metaKey) {
-        this.by(Math.exp(event.deltaY * unit * PER_PIXEL), this.at(event.clientX - lane.getBoundingClientRect().left));
+        this.by(Math.exp(event.deltaY * unit * PER_PIXEL), this.at(event.clientX - boxOf(lane).left));
       } else if (!this.isWhole && (event.shiftKey || Math.abs(sideways) > Math.abs(event.deltaY))) {
         this.pan(sideways * unit);
       } else return;
