@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 LABFLAGS ?=
+JOBS ?= 2
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
@@ -15,7 +16,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 help:
 	@echo 'make lab    open JupyterLab on the first tutorial; extra flags in LABFLAGS'
-	@echo 'make test   every check and every test, in a real browser too'
+	@echo 'make test   every check and every test, in a real browser too; JOBS=4 for more than two at a time'
 	@echo 'make check  linters and types'
 	@echo 'make build  the JavaScript of the widgets'
 	@echo 'make bench  what training with gradviz costs, and with others: under 20 minutes; QUICK=1 MODELS="mlp deep" BENCH_JSON=file'
@@ -32,7 +33,7 @@ lab: $(VENV)/.tutorials $(NODE)
 test: check $(VENV)/.older-kernel $(VENV)/.binder
 	npm --prefix js test
 	$(PY) tests/browser/chromium.py
-	$(PY) -m pytest
+	$(PY) -m pytest --numprocesses=$(JOBS) --dist=loadfile
 
 check: build
 	$(VENV)/bin/ruff check
