@@ -148,6 +148,7 @@ BY_THEN = {
     "Use it": lambda: {"loop": _loop()},
     "Your own loop": _of_two_models,
     "Lightning, Hugging Face, Accelerate": _of_other_trainers,
+    "Figures": lambda: {name: _loop().history for name in ("history", "a", "b")},
     "Checkpoints": _with_checkpoints,
     "A loop as a stream, and in the background": lambda: {"loop": _loop()},
     "One step at a time": lambda: {"loop": _loop()},

@@ -6,6 +6,7 @@ A column of an iteration that was thinned has the loss alone, and joins the one 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,8 @@ _FLOAT32 = np.finfo(np.float32)
 AT_ONCE = 4096
 """Iterations that are read at once."""
 
-_PLANES = ("norm", *COUNTS, "state")
+PLANES = ("norm", *COUNTS, "state")
+"""What a picture needs of rows."""
 
 
 class Picture:
@@ -75,9 +77,9 @@ class Picture:
             places = np.arange(len(store.parameters))
             iteration = np.array(store.iterations[start:stop], np.int64)
             if not len(iteration):
-                return columns_of(gathered([], _PLANES, places), Column(np.empty(0)))
+                return columns_of(gathered([], PLANES, places), Column(np.empty(0)))
             first, last = int(iteration[0]), int(iteration[-1])
-            rows = gathered(store.held("backward", first=first, last=last), _PLANES, places)
+            rows = gathered(store.held("backward", first=first, last=last), PLANES, places)
             recorded = rows.iteration
             if not np.array_equal(rows.iteration, iteration):
                 rows = _aligned(rows, iteration, places)
@@ -134,6 +136,29 @@ def columns_of(rows: Rows, loss: Column) -> Columns:
         flags[loss.missing, -1] = NOT_RECORDED
     first = rows.iteration.astype(np.uint32)
     return Columns(first, first + np.uint32(1), picture, picture, flags)
+
+
+def bounded(pieces: Iterable[Rows], thinned: NDArray[np.int64], most: int) -> Columns:
+    """Rows, some at a time, as at most so many columns.
+
+    Parameters
+    ----------
+    pieces : iterable of Rows
+        With the planes of `columns_of`.
+    thinned : int64 array
+        The iterations that join those before them.
+    most : int
+    """
+    picture, has_begun = Overview(capacity=max(most, 1)), False
+    for rows in pieces:
+        without_loss = Column(np.full(len(rows), np.nan), np.ones(len(rows), np.bool_))
+        columns = columns_of(rows, without_loss)
+        stands = ~np.isin(rows.iteration, thinned)
+        after = np.logical_or.accumulate(stands) | has_begun
+        columns.flags[~stands & after, :-1] = 0
+        has_begun = has_begun or bool(stands.any())
+        picture.append(columns)
+    return picture.columns
 
 
 def _kinds(values: NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,9 @@ from gradviz.history.ratios import Ratios
 from gradviz.history.schema import STATES, STATISTICS, Parameter
 from gradviz.history.selection import selection
 from gradviz.history.view import View
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 LOOKS = ("number", "zero", "nan", "inf", "-inf", "unused", "frozen", "not recorded", "missing")
 """What there is of a parameter at an iteration; "missing" where the run has no such iteration."""
@@ -319,6 +322,33 @@ class Comparison:
             more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
             told += [f"Only in {one}: {', '.join(names[:NAMED])}{more}."] if names else []
         return " ".join(told) or None
+
+    # Pictures ---------------------------------------------------------------------------------------------------
+
+    @names_nearest_keyword
+    def figure(
+        self,
+        kind: Literal["norms", "heatmap", "depth", "distributions"],
+        *,
+        theme: Literal["light", "dark"] = "light",
+        stage: str = "backward",
+        iterations: int | Iterable[int] | None = None,
+    ) -> go.Figure:
+        """A plotly figure of all runs: see `History.figure`.
+
+        Heatmaps stand side by side, with one scale of colours; in the others each run has a colour of its own. "depth"
+        and "distributions" show each run's last iteration, if none is given. The ratio of two runs as a heatmap is
+        ``comparison.ratios().figure("heatmap")``.
+
+        Raises
+        ------
+        HistoryError
+            If there is no such kind, theme or stage, or nothing that it could show.
+        """
+        from gradviz.widgets.figures.figure import Run, figure
+
+        runs = [Run(run, view, names) for (run, view), names in zip(self._runs.items(), self._names, strict=True)]
+        return figure(runs, kind, theme=theme, stage=stage, iterations=iterations)
 
     # Parts of it ------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from gradviz.history.freezer import Freezer
 from gradviz.history.imported import Imported
 from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
-from gradviz.history.quantity import NORM, Quantity
 from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
 from gradviz.history.schema import EVENTS, METRICS, OPTIONAL, STAGES, STATES, STATISTICS, TABLES, Parameter
 from gradviz.history.selection import Selection
@@ -80,9 +79,6 @@ class History(View):
     iteration
     0              0   1.6         1.0    False
     """
-
-    quantity: Quantity = NORM
-    """What the numbers in its picture are."""
 
     def __init__(
         self,

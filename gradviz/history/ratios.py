@@ -27,6 +27,10 @@ class Ratios(History):
         """The iterations from `start` on as columns of a picture; the last row, a run's loss, is not recorded."""
         return self._cells[start:]
 
+    def cells(self, most: int, *, stage: str = "backward") -> Columns:
+        """The ratios as at most so many columns of a picture."""
+        return self._ratios.columns.at_most(most)
+
     def overview(self) -> tuple[Columns, int]:
         """All of it in a bounded number of columns, and how many iterations they show."""
         return self._ratios.columns, len(self._cells)

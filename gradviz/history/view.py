@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Never, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, Never, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from gradviz.errors import HistoryError, names_nearest_keyword, nearest
-from gradviz.history import frames
+from gradviz.history import cells, frames, overview
+from gradviz.history.quantity import NORM, Quantity
 from gradviz.history.rows import PLANES, Places, Rows, Segment, Thinned, gathered
 from gradviz.history.schema import COUNTS, STAGES
 from gradviz.history.selection import Attempted, Selection, selection
@@ -20,6 +21,9 @@ from gradviz.history.table import Column, Columns
 from gradviz.history.tensors import KeptTensor
 from gradviz.history.update_ratio import NEEDS, update_ratio
 from gradviz.sizes import in_words
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 TRIES = 20
 """A run that somebody else writes has its files merged now and then, while a frame is made of them."""
@@ -34,6 +38,9 @@ class View:
 
     A frame is the reader's own: what is written into it does not reach the history.
     """
+
+    quantity: Quantity = NORM
+    """What the numbers in its picture are."""
 
     def __init__(
         self, store: Store, memory_limit: int, selections: tuple[Selection, ...] = (), attempts: Attempted = "latest"
@@ -66,6 +73,13 @@ class View:
         with self._store.lock:
             pieces = self._thinned()
         return np.concatenate([np.empty(0, np.int64), *(segment.iteration for segment, _ in pieces)])
+
+    def measured(self, stage: str = "backward") -> NDArray[np.int64]:
+        """The numbers of those that have numbers of gradients at a stage, int64, ascending."""
+        with self._store.lock:
+            pieces = self._recorded(stage)
+        there = [segment.iteration[rows] for segment, rows in pieces if segment.n_parameters]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *there]))
 
     def __repr__(self) -> str:
         return f"{len(self):,} iterations of {len(self._places):,} parameters"
@@ -346,7 +360,9 @@ class View:
         with self._store.lock:
             chosen.places([self._store.names[place] for place in self._places])  # a misspelt name is told now
         kept: Attempted = "all" if self.has_all_attempts else "latest"
-        return View(self._store, self.memory_limit, (*self._selections, chosen), attempts or kept)
+        part = View(self._store, self.memory_limit, (*self._selections, chosen), attempts or kept)
+        part.quantity = self.quantity
+        return part
 
     def in_pieces(self, cell_bytes: int, *, of: str = "gradients") -> Iterator[View]:
         """The same run, so many iterations at a time that a frame of so many bytes a cell keeps the memory limit.
@@ -362,6 +378,65 @@ class View:
         for first in range(0, max(len(iterations), 1), at_once):
             part = iterations[first : first + at_once]
             yield self.select(iterations=slice(int(part[0]), int(part[-1]) + 1) if len(part) else ())
+
+    # Pictures ---------------------------------------------------------------------------------------------------
+
+    @names_nearest_keyword
+    def figure(
+        self,
+        kind: Literal["norms", "heatmap", "depth", "distributions"],
+        *,
+        theme: Literal["light", "dark"] = "light",
+        stage: str = "backward",
+        iterations: int | Iterable[int] | None = None,
+    ) -> go.Figure:
+        """A plotly figure, to look into and to export: ``figure.write_html(file)``, and ``write_image`` with kaleido.
+
+        What is no number has a look of its own in each: NaN, infinities, zero, unused, frozen, not recorded.
+
+        Parameters
+        ----------
+        kind : "norms", "heatmap", "depth" or "distributions"
+            The norm of every parameter's gradient over the iterations; the same as a heatmap, at most 1,000 x 2,000
+            cells; from layer to layer its root mean square, ``norm / sqrt(entries)``, so that large and small ones can
+            be compared; or how the entries are distributed, as `histograms` counted them, at most 40 parameters. More
+            iterations than fit are merged, and the largest is shown.
+        theme : "light" or "dark"
+        stage : "backward", "clipped", "update" or "weight"
+            When the numbers were taken, and of what.
+        iterations : int or iterable of int, optional
+            Which iterations "depth" and "distributions" show: the first, the one in the middle and the last if not
+            given. Of one that has no numbers the nearest that has, and the legend says so.
+
+        Returns
+        -------
+        plotly.graph_objects.Figure
+
+        Raises
+        ------
+        HistoryError
+            If there is no such kind, theme or stage, or nothing that it could show.
+
+        Examples
+        --------
+        >>> from gradviz.history.history import History
+        >>> history = History.from_frame(pd.DataFrame({"body": [0.5, 0.25], "head": [2.0, np.inf]}))
+        >>> figure = history.figure("norms")
+        >>> [(trace.name, trace.y.tolist()) for trace in figure.data[:2]]
+        [('body', [0.5, 0.25]), ('head', [2.0, nan])]
+        """
+        from gradviz.widgets.figures.figure import Run, figure
+
+        return figure([Run("", self)], kind, theme=theme, stage=stage, iterations=iterations)
+
+    def cells(self, most: int, *, stage: str = "backward") -> overview.Columns:
+        """Norms as at most so many columns of a picture, a row for each parameter; the last, the loss, is left out."""
+
+        def read() -> Iterator[Rows]:
+            for part in self.in_pieces(8 * len(cells.PLANES)):
+                yield part._rows(stage, cells.PLANES, "figure")
+
+        return self._reading(lambda: cells.bounded(read(), self.thinned, most))
 
     # Elsewhere --------------------------------------------------------------------------------------------------
 
