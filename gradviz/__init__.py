@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gradviz.widgets.dtype_table import dtype_table as dtype_table
     from gradviz.widgets.frozen_mask import frozen_mask as frozen_mask
     from gradviz.widgets.heatmap import heatmap as heatmap
+    from gradviz.widgets.page import save_html as save_html
 
 __version__ = _version("gradviz-jupyter")
 
@@ -73,6 +74,7 @@ _HOMES = {
     "reap": "gradviz.grad.capture.reap",
     "record_vjp": "gradviz.grad.capture.sow",
     "running": "gradviz.loop.turns",
+    "save_html": "gradviz.widgets.page",
     "sow": "gradviz.grad.capture.sow",
     "train_step": "gradviz.step.train_step",
     "trainer": "gradviz.loop.trainer",

@@ -70,6 +70,14 @@ class Picture:
                 self._seen += len(fresh)
             return self._overview.columns, self._seen
 
+    def drawn(self, most: int) -> Columns:
+        """The whole run in at most so many columns, drawn anew."""
+        overview = Overview(most)
+        with self._store.lock:
+            for start in range(0, len(self._store.iterations), AT_ONCE):
+                overview.append(self.columns(start, start + AT_ONCE))
+        return overview.columns
+
     def columns(self, start: int, stop: int | None = None) -> Columns:
         """The iterations that hold, from the row `start` on, one a column."""
         store = self._store

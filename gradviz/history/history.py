@@ -693,6 +693,10 @@ class History(View):
         """The whole run in a bounded number of columns, and how many iterations they show."""
         return self._reading(self._picture.overview)
 
+    def drawn(self, most: int) -> Columns:
+        """The whole run in at most so many columns: finer than `overview` where that is more than it has."""
+        return self._reading(lambda: self._picture.drawn(most))
+
     def chosen(self, selection: Selection) -> pd.DataFrame:
         """The numbers behind a part of its picture, tidy."""
         part = self.select(parameters=selection.parameters, iterations=selection.iterations, every=selection.every)

@@ -41,6 +41,11 @@ class Opened(History):
     def __repr__(self) -> str:
         return f"{super().__repr__()}, opened from {self._reader.folder.address}"
 
+    @property
+    def address(self) -> str:
+        """Where the run is saved."""
+        return self._reader.folder.address
+
     def refresh(self) -> Self:
         """Take up what was written since; itself.
 

@@ -25,6 +25,8 @@ class Quantity:
         What has such a number: one row of the picture.
     none : str or None
         What is said where every iteration was recorded, and there is no row.
+    rounded : bool
+        Whether numbers were rounded, so that no more than three digits of them are known.
     """
 
     label: str
@@ -34,6 +36,7 @@ class Quantity:
     where: str = ""
     of: str = "parameter"
     none: str | None = None
+    rounded: bool = False
 
 
 NORM = Quantity("gradient norm", "gradient norms", "norm")

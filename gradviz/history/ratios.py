@@ -34,3 +34,7 @@ class Ratios(History):
     def overview(self) -> tuple[Columns, int]:
         """All of it in a bounded number of columns, and how many iterations they show."""
         return self._ratios.columns, len(self._cells)
+
+    def drawn(self, most: int) -> Columns:
+        """All of it in at most so many columns."""
+        return self._cells.at_most(most)

@@ -65,14 +65,20 @@ def answer(history: History, question: Mapping[str, Any]) -> tuple[dict[str, Any
     name, stage = str(question["statistic"]), str(question["stage"])
     most = min(CAPACITY, WHOLE_BYTES // (9 * (len(history.described) + 1)))
     columns = history.asked(name, stage, int(question["start"]), int(question["stop"]), most)
-    words = WORDS[name]
+    quantity, scale, colours = looks_of(history.quantity, name, stage)
     told = {
         "end": int(history.iterations[-1]) + 1 if len(history) else 0,
         "level": columns.level,
-        "scale": words.scale,
-        "quantity": asdict(_quantity(history.quantity, words, name, stage)),
+        "scale": scale,
+        "quantity": asdict(quantity),
     }
-    return told, [pack(columns), BLUE_ORANGE if words.scale == "signed" else VIRIDIS]
+    return told, [pack(columns), colours]
+
+
+def looks_of(live: Quantity, name: str, stage: str) -> tuple[Quantity, str, bytes]:
+    """What the numbers of an answer are, the name of their scale, and 256 colours."""
+    words = WORDS[name]
+    return _quantity(live, words, name, stage), words.scale, BLUE_ORANGE if words.scale == "signed" else VIRIDIS
 
 
 def _quantity(live: Quantity, words: Words, name: str, stage: str) -> Quantity:

@@ -70,6 +70,11 @@ class ColumnFeed:
         self._coarse = False
         self._n_completed = history.n_completed
 
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether its picture is the history's own."""
+        return self._picture is self._history
+
     def must_begin_anew(self, *, final: bool) -> bool:
         """Whether rows were taken back or completed, or the run is over and columns had to be merged on the way."""
         is_past = self._columns_sent > len(self._history) or self._n_completed != self._history.n_completed

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -141,6 +143,18 @@ def live_of(kind: type[L], history: History) -> L:
     if not isinstance(widget, kind):
         widget = _open[kind, id(history)] = kind(history)
     return widget
+
+
+@contextmanager
+def lent(kind: type[L], history: History) -> Iterator[L]:
+    """The widget of this kind that a history has, or else one that is closed afterwards."""
+    own = _open.get((kind, id(history)))
+    widget = own if isinstance(own, kind) else kind(history)
+    try:
+        yield widget
+    finally:
+        if widget is not own:
+            widget.close()
 
 
 def asked_for(kind: type[L], x: Any, name: str, *, shows: str, of_a_selection: str = "") -> L:

@@ -71,10 +71,10 @@ def static_bundle(history: History, code: str) -> dict[str, str]:
         "text/html" and "text/plain", at most `LIMIT_BYTES` together.
     """
     columns, _ = history.overview()
-    headline, findings, again = _headline(history), list(_findings(history)), "The live heatmap again: "
-    plain = "\n".join([*headline, *findings, again + code])
-    state, dot, numbers = escape(headline[0]).partition(" · ")
-    above = "<br>".join([f"<strong>{state}</strong>{dot}{numbers}", *map(escape, headline[1:])])
+    lines, findings, again = headline(history), list(_findings(history)), "The live heatmap again: "
+    plain = "\n".join([*lines, *findings, again + code])
+    state, dot, numbers = escape(lines[0]).partition(" · ")
+    above = "<br>".join([f"<strong>{state}</strong>{dot}{numbers}", *map(escape, lines[1:])])
     below = "<br>".join([*map(escape, findings), f"{again}<code>{escape(code)}</code>"])
     alt = escape(summary(history))
     table = scale_of(history.quantity).table
@@ -131,7 +131,7 @@ _ABSENT = {
 }
 
 
-def _headline(history: History) -> list[str]:
+def headline(history: History) -> list[str]:
     """How the run stands, and what ended it; or which runs are compared."""
     progress, quantity = history.progress, history.quantity
     if quantity.runs:

@@ -9,18 +9,22 @@ import { decodeColumns, Flag } from "../src/data/wire";
 import type { Column } from "./encode";
 import { encode } from "./encode";
 
-function textOf(columns: Column[], names: string[], scale = "norms", exact = true): string {
+function textOf(columns: Column[], names: string[], scale = "norms", exact = true, rounded = false): string {
   const decoded = decodeColumns(encode(columns, names.length + 1));
   const rows = names.map((name, place) => ({ name, members: [place] }));
   const laneOfRow = ({ members }: { members: readonly number[] }) => laneOf(decoded, members[0]!);
   const pixels = placeColumns(decoded, { start: 0, span: 100 }, 100);
-  return csv({ columns: decoded, layout: { rows }, pixels, exact, scale: SCALES[scale], laneOf: laneOfRow } as unknown as Scene);
+  return csv({ quantity: { rounded }, columns: decoded, layout: { rows }, pixels, exact, scale: SCALES[scale], laneOf: laneOfRow } as unknown as Scene);
 }
 
 test("a number is as exact as it is kept, and nothing stands where there is none", () => {
   const flags = [0, Flag.nan, Flag.neginf, Flag.zero, Flag.frozen];
   const text = textOf([{ start: 3, stop: 4, max: [0.1, NaN, NaN, 0, NaN, 1], flags: [...flags, 0] }], ["a", "b", "c", "d", "e"]);
   assert.equal(text, `iteration,last_iteration,"a","b","c","d","e"\n3,3,${Math.fround(0.1)},nan,inf,0,\n`);
+});
+
+test("of a rounded number there are no more digits than are known", () => {
+  assert.match(textOf([{ start: 0, stop: 1, max: [0.123456, 1] }], ["a"], "norms", true, true), /\n0,0,0.123\n/);
 });
 
 test("signs are kept where they mean something", () => {

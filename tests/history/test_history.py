@@ -73,6 +73,20 @@ def test_and_in_the_columns_of_the_picture():
     assert flags == [0, *(getattr(overview, name) for name in names)]
 
 
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_picture_can_be_drawn_finer_than_the_overview_and_is_the_same_at_its_level(every, monkeypatch):
+    monkeypatch.setattr("gradviz.history.cells.AT_ONCE", 7)
+    history = History()
+    history.declare([Parameter(name="w", shape=(2,), dtype="float32")])
+    for i in range(50):
+        row = (np.full((1, 8), i + 1.0), np.zeros(1, np.uint8)) if i % every == 0 else (None, None)
+        history.append(i, 0, *row, {"loss": float(i)})
+    fine, (coarse, _) = history.drawn(1000), history.overview()
+    for name in ("start", "stop", "maximum", "minimum", "flags"):
+        np.testing.assert_array_equal(getattr(fine, name), getattr(coarse, name))
+    assert len(history.drawn(10)) <= 10
+
+
 def test_columns_are_typed():
     frame = history_of(LOOKS, LOOKS).gradients
     kinds = {name: str(kind) for name, kind in frame.dtypes.items()}

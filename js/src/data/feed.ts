@@ -24,6 +24,8 @@ export interface Parameter {
 export type FeedTraits = {
   /** The run's id in the page: see link.ts. */
   _run: string;
+  /** Only in a page of its own: that nothing can be done to the run from there. */
+  _offline?: boolean;
   _parameters: Parameter[];
   /** The picture as it was, for a page without a kernel: a message and its buffers. */
   _kept: { message: ColumnsMessage; buffers: Buffer[] } | Record<string, never>;
@@ -89,6 +91,11 @@ export class Feed<Traits extends FeedTraits = FeedTraits, Message extends Column
       this.fail(error);
     }
     this.seq = 0;
+  }
+
+  /** Whether this is a page of its own, far from any kernel. */
+  get isOffline(): boolean {
+    return this.model.get("_offline") === true;
   }
 
   /** What a view tells the other widgets of the run in the page, and hears from them. */

@@ -23,6 +23,8 @@ export interface Quantity {
   where: string;
   /** What has such a number: one row of the picture. */
   of: string;
+  /** Whether numbers were rounded, to three digits or so. */
+  rounded?: boolean;
 }
 
 /** What can be chosen: its name, the word on its button, its tooltip, and the stages that it needs. */

@@ -114,6 +114,20 @@ export function decodeColumns(buffer: Buffer): Columns {
   return { count, rows, start, stop, max, min, flags };
 }
 
+/** The same the other way round. */
+export function encodeColumns({ count, rows, start, stop, max, min, flags }: Columns): Uint8Array<ArrayBuffer> {
+  const cells = count * rows;
+  const hasMin = min !== max;
+  const parts = [Uint32Array.of(count, rows, Number(hasMin), VERSION), start.subarray(0, count), stop.subarray(0, count), max.subarray(0, cells), ...(hasMin ? [min.subarray(0, cells)] : []), flags.subarray(0, cells)];
+  const bytes = new Uint8Array(parts.reduce((size, part) => size + part.byteLength, 0));
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(new Uint8Array(part.buffer, part.byteOffset, part.byteLength), at);
+    at += part.byteLength;
+  }
+  return bytes;
+}
+
 export const bytesOf = (buffer: Buffer): Uint8Array => new Uint8Array(aligned(buffer));
 
 export function decodeMetrics(buffer: Buffer): Float64Array {

@@ -7,7 +7,7 @@ import { columnsIn } from "../data/pixels";
 import type { Scene } from "./scene";
 
 /** Nothing where there is no number; infinite entries of either sign make a norm infinite. */
-function number(scale: Scale, { max, min, flags }: Cell): string {
+function number(scale: Scale, rounded: boolean | undefined, { max, min, flags }: Cell): string {
   const value = scale.shown(max, min);
   switch (lookIn(scale, value, flags)) {
     case Look.nan:
@@ -22,7 +22,8 @@ function number(scale: Scale, { max, min, flags }: Cell): string {
       return "0";
     case Look.value:
     case Look.value_not_optimized:
-      return String(value);
+      // No more digits than are known.
+      return String(rounded ? Number(value.toPrecision(3)) : value);
     default:
       return "";
   }
@@ -30,14 +31,14 @@ function number(scale: Scale, { max, min, flags }: Cell): string {
 
 const quoted = (name: string): string => `"${name.replaceAll('"', '""')}"`;
 
-export function csv({ columns, pixels, layout, exact, scale, laneOf }: Scene): string {
+export function csv({ quantity, columns, pixels, layout, exact, scale, laneOf }: Scene): string {
   const { start, stop } = columns;
   const lanes = layout.rows.map(laneOf);
   const lines = [["iteration", "last_iteration", ...layout.rows.map((row) => quoted(row.name))]];
   const [from, to] = columnsIn(columns, pixels.extent);
   for (let c = from; c < to; c++) {
     const last = exact ? start[c]! : stop[c]! - 1;
-    lines.push([String(start[c]), String(last), ...lanes.map((lane) => number(scale, mergeCell(lane, c, c)))]);
+    lines.push([String(start[c]), String(last), ...lanes.map((lane) => number(scale, quantity.rounded, mergeCell(lane, c, c)))]);
   }
   return lines.map((line) => `${line.join()}\n`).join("");
 }

@@ -201,6 +201,7 @@ export class View {
   }
 
   #actOf(row: TreeRow): Act {
+    if (this.store.isOffline) return null;
     if (this.store.waiting.has(row.name)) return "wait";
     const now = this.#now(row.members);
     if (!now || !(now & ~(State.not_optimized | State.not_recorded))) return null;
