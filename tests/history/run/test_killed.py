@@ -27,7 +27,7 @@ def test_a_killed_run_opens_and_lacks_no_more_than_the_flush_interval(tmp_path):
     assert len(deaths) == KILLS
     assert sum(death["inside"] for death in deaths) >= KILLS / 2
     lost = [check(Path(death["folder"]), death["longest_s"]) - death["longest_s"] for death in deaths]
-    assert np.median(lost) <= 2 * INTERVAL_S, "Most kills are not at the worst moment; a flush takes what the disk takes."
+    assert np.median(lost) <= 2 * INTERVAL_S, "Most kills are not at the worst moment; how long a flush takes is apart."
 
 
 def check(folder: Path, longest_s: float) -> float:
