@@ -149,6 +149,7 @@ BY_THEN = {
     "Your own loop": _of_two_models,
     "Lightning, Hugging Face, Accelerate": _of_other_trainers,
     "Figures": lambda: {name: _loop().history for name in ("history", "a", "b")},
+    "A page to share, the command line, and where widgets are shown": lambda: {"loop": _loop()},
     "Checkpoints": _with_checkpoints,
     "A loop as a stream, and in the background": lambda: {"loop": _loop()},
     "One step at a time": lambda: {"loop": _loop()},

@@ -44,6 +44,7 @@ class Heatmap(Live):
 
     _esm = built("heatmap.js")
     _css = built("heatmap.css")
+    has_picture = True
     _colours = traitlets.Bytes().tag(sync=True)
     _quantity: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
     _choices: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)

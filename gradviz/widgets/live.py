@@ -16,6 +16,7 @@ from gradviz.history.history import History
 from gradviz.history.schema import Parameter
 from gradviz.history.view import View
 from gradviz.widgets.feed import ColumnFeed, Feed
+from gradviz.widgets.notebook import prepare_colab, with_fallback
 from gradviz.widgets.publish import Publisher
 
 
@@ -44,6 +45,9 @@ class Live(anywidget.AnyWidget):
     _parameters: traitlets.List[Any] = traitlets.List().tag(sync=True)
     _kept: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
     """The picture as it was when the run ended, for a page that finds no kernel: a message and its buffers."""
+
+    has_picture = False
+    """Whether the still picture of a run is one of this."""
 
     def __init__(self, history: History, **traits: Any) -> None:
         self.history = history
@@ -86,9 +90,10 @@ class Live(anywidget.AnyWidget):
         """A page says something that is the kind's own."""
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        prepare_colab()
         bundle = super()._repr_mimebundle_(**kwargs)
         self.publisher.show()
-        return bundle
+        return with_fallback(bundle, self.history, has_picture=self.has_picture)
 
     def run_begins(self) -> None:
         """A run shows this widget."""

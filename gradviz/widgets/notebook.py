@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import Any, Literal
 
+from gradviz.errors import RecordingWarning, warn
 from gradviz.history.history import History
 
 Display = Literal["auto", "live"]
@@ -26,6 +27,46 @@ def in_kernel() -> bool:
 def in_notebook() -> bool:
     """Whether a Jupyter kernel runs this code, on the thread whose output the cell shows."""
     return in_kernel() and threading.current_thread() is threading.main_thread()
+
+
+FALLBACK_BYTES = 100_000
+"""Of what stands beside a widget for a page that cannot show it."""
+
+
+def with_fallback(bundle: Any, history: History, *, has_picture: bool) -> Any:
+    """A widget's mime bundle, and in it what a page shows that lacks the front-end part of widgets.
+
+    Nothing is added before there is an iteration.
+    """
+    if bundle is None or not len(history):
+        return bundle
+    from gradviz.widgets.static_view import static_bundle
+
+    data, *metadata = bundle if isinstance(bundle, tuple) else (bundle,)
+    try:
+        still = static_bundle(history, code_for(history), limit=FALLBACK_BYTES, has_picture=has_picture)
+    except Exception as error:  # the widget itself is there
+        warn(f"There is no still picture beside the widget ({type(error).__name__}: {error}).", RecordingWarning)
+        return bundle
+    whole = {**data, **still}
+    return (whole, *metadata) if isinstance(bundle, tuple) else whole
+
+
+_in_colab_told = False
+
+
+def prepare_colab() -> None:
+    """Colab shows widgets of others only if they are asked for, once; nothing happens elsewhere."""
+    global _in_colab_told
+    if "google.colab" not in sys.modules or _in_colab_told:
+        return
+    _in_colab_told = True
+    try:
+        from google.colab import output
+
+        output.enable_custom_widget_manager()
+    except Exception:
+        print("To see widgets in Colab: from google.colab import output; output.enable_custom_widget_manager()")
 
 
 class Output:

@@ -56,7 +56,10 @@ _STYLE = f"""
 """
 
 
-def static_bundle(history: History, code: str) -> dict[str, str]:
+_FITS = f"display: block; width: 100%; min-width: {NARROWEST}px; max-width: {WIDTH}px; margin: 0"
+
+
+def static_bundle(history: History, code: str, *, limit: int = LIMIT_BYTES, has_picture: bool = True) -> dict[str, str]:
     """What takes the place of a live heatmap once a run is over: a mime bundle without a widget in it.
 
     Parameters
@@ -64,43 +67,56 @@ def static_bundle(history: History, code: str) -> dict[str, str]:
     history : History
     code : str
         The line that shows the live heatmap again.
+    limit : int
+        Of its size. A picture that is larger, also in coarse grain, is left out.
+    has_picture : bool
+        Whether there is one, or words alone.
 
     Returns
     -------
     dict of str to str
-        "text/html" and "text/plain", at most `LIMIT_BYTES` together.
+        "text/html" and "text/plain", at most `limit` together.
     """
-    columns, _ = history.overview()
     lines, findings, again = headline(history), list(_findings(history)), "The live heatmap again: "
     plain = "\n".join([*lines, *findings, again + code])
     state, dot, numbers = escape(lines[0]).partition(" · ")
     above = "<br>".join([f"<strong>{state}</strong>{dot}{numbers}", *map(escape, lines[1:])])
     below = "<br>".join([*map(escape, findings), f"{again}<code>{escape(code)}</code>"])
-    alt = escape(summary(history))
-    table = scale_of(history.quantity).table
-    for grain in (1, 2, 4, 8, 16):  # only noise needs a second try
+    for pictures in _pictures(history) if has_picture else ():
+        html = _html(above, below, pictures)
+        if len(html) + len(plain) <= limit:
+            return {"text/html": html, "text/plain": plain}
+    return {"text/html": _html(above, below, ""), "text/plain": plain}
+
+
+def _pictures(history: History) -> Iterator[str]:
+    """The picture, in coarser and coarser grain; only noise needs a second try."""
+    columns, _ = history.overview()
+    alt, table = escape(summary(history)), scale_of(history.quantity).table
+    for grain in (1, 2, 4, 8, 16):
         of_run = history.described, history.epoch_starts
         index = draw(columns, *of_run, grain, history.quantity, history.progress.loss)
-        html = _html(above, below, alt, png(index, LIGHT, table), png(index, DARK, table, cut_colours=True))
-        if len(html) + len(plain) <= LIMIT_BYTES:
-            break
-    return {"text/html": html, "text/plain": plain}
+        yield _both(alt, png(index, LIGHT, table), png(index, DARK, table, cut_colours=True))
 
 
-def _html(above: str, below: str, alt: str, light: bytes, dark: bytes) -> str:
-    """Both pictures between words, all of which are HTML already."""
-    fits = f"display: block; width: 100%; min-width: {NARROWEST}px; max-width: {WIDTH}px; margin: 0"
+def _both(alt: str, light: bytes, dark: bytes) -> str:
+    """The light picture with the dark one over it."""
     # Without the style sheet the dark one has no size.
     hidden = 'alt="" aria-hidden="true" width="0" height="0" style="position: absolute; top: 0; left: 0"'
     pictures = (
-        f'<img class="gv-light" alt="{alt}" width="{WIDTH}" style="{fits}" src="{_data(light)}">'
+        f'<img class="gv-light" alt="{alt}" width="{WIDTH}" style="{_FITS}" src="{_data(light)}">'
         f'<img class="gv-dark" {hidden} src="{_data(dark)}">'
     )
+    return f'<div style="{_FITS}; position: relative; overflow: hidden; border-radius: 6px">{pictures}</div>'
+
+
+def _html(above: str, below: str, pictures: str) -> str:
+    """Pictures between words, all of which are HTML already."""
     return (
         f"<style>{_STYLE}</style>"
         '<figure class="gv-static" style="margin: 8px 4px; overflow-x: auto">'
         f'<figcaption style="margin: 0 0 8px">{above}</figcaption>'
-        f'<div style="{fits}; position: relative; overflow: hidden; border-radius: 6px">{pictures}</div>'
+        f"{pictures}"
         f'<div style="margin: 8px 0 0">{below}</div>'
         "</figure>"
     )

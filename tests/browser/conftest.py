@@ -60,16 +60,21 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def host(browser: Browser) -> Iterator[OpenHost]:
-    """`host(theme=, width=, scale=, widget=)`: the mini page, without a widget yet."""
+    """`host(theme=, width=, scale=, widget=, form=)`: the mini page, without a widget yet."""
     contexts = []
 
     def open_host(
-        *, theme: Theme = "light", width: int | None = None, scale: float = 1, widget: str = "heatmap"
+        *,
+        theme: Theme = "light",
+        width: int | None = None,
+        scale: float = 1,
+        widget: str = "heatmap",
+        form: str = "lab",
     ) -> Host:
         viewport: ViewportSize = {"width": max(1000, (width or 0) + 24), "height": 800}
         contexts.append(browser.new_context(viewport=viewport, device_scale_factor=scale))
         contexts[-1].set_default_timeout(PATIENCE_S * 1000)
-        return Host(contexts[-1].new_page(), theme, width, widget)
+        return Host(contexts[-1].new_page(), theme, width, widget, form)
 
     yield open_host
     for context in contexts:
@@ -108,7 +113,7 @@ def notebooks(lab: Lab, browser: Browser, owner: pytest.Item | pytest.Module) ->
         if isinstance(content, Path):
             shutil.copyfile(content, file)
         else:
-            file.write_text(json.dumps(_notebook_of(content, kernel)))
+            file.write_text(json.dumps(notebook_of(content, kernel)))
         lab.set_theme(theme)
         context = browser.new_context(viewport={"width": width, "height": 1000}, device_scale_factor=scale)
         context.set_default_timeout(PATIENCE_S * 1000)
@@ -126,7 +131,7 @@ def notebooks(lab: Lab, browser: Browser, owner: pytest.Item | pytest.Module) ->
             page.close()
 
 
-def _notebook_of(sources: list[str], kernel: str) -> dict[str, object]:
+def notebook_of(sources: list[str], kernel: str) -> dict[str, object]:
     blank: dict[str, object] = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     cells = [blank | {"id": f"cell-{i}", "source": source} for i, source in enumerate(sources)]
     spec = {"name": kernel, "display_name": kernel, "language": "python"}

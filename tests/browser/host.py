@@ -31,11 +31,14 @@ ORIGIN = "https://host.test"
 class Host:
     """A page with one widget, fed the way Python feeds it."""
 
-    def __init__(self, page: Page, theme: str = "light", width: int | None = None, widget: str = "heatmap") -> None:
+    def __init__(
+        self, page: Page, theme: str = "light", width: int | None = None, widget: str = "heatmap", form: str = "lab"
+    ) -> None:
         self.page = page
         self.traffic = Traffic(page, ORIGIN)
         page.route(f"{ORIGIN}/**", _serve)
-        page.goto(f"{ORIGIN}/tests/browser/host.html?widget={widget}&theme={theme}&width={width or ''}")
+        about = f"widget={widget}&theme={theme}&width={width or ''}&form={form}"
+        page.goto(f"{ORIGIN}/tests/browser/host.html?{about}")
         page.evaluate("host.ready")
         self._seq = 0
         self._iterations = 0

@@ -69,7 +69,7 @@ class Lab:
 def start(home: Path, python: str = sys.executable) -> Lab:
     """Start the server of an environment, whose folders all lie in `home`, and wait until it answers."""
     for folder in ("root", "config", "data", "runtime", "ipython", "settings", "workspaces"):
-        (home / folder).mkdir(parents=True)
+        (home / folder).mkdir(parents=True, exist_ok=True)
     for plugin, settings in _SETTINGS.items():
         _write_settings(home, plugin, settings)
     _add_older_kernel(home)

@@ -14,7 +14,13 @@ import pytest
 from nbclient import NotebookClient
 
 from gradviz.history.history import History
-from gradviz.widgets.notebook import code_for, in_notebook, show_run
+from gradviz.widgets import notebook
+from gradviz.widgets.frozen_mask import frozen_mask
+from gradviz.widgets.heatmap import heatmap
+from gradviz.widgets.notebook import FALLBACK_BYTES, code_for, in_notebook, prepare_colab, show_run
+from tests.widgets.histories import history_of
+from tests.widgets.test_packed import decades
+from tests.widgets.test_page import long_run
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 SETUP = """
@@ -294,3 +300,38 @@ def test_the_code_is_in_the_names_that_the_user_has(monkeypatch):
     assert code_for(history) == "gradviz.heatmap(rows)"
     names["training"] = SimpleNamespace(history=history)
     assert code_for(history) == "gradviz.heatmap(training)"
+
+
+def test_beside_a_widget_stands_what_a_page_shows_that_cannot_show_it():
+    data, _ = heatmap(history_of("a.weight"))._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert "<img" in data["text/html"]
+    assert "gv.heatmap(" in data["text/plain"]
+    mask, _ = frozen_mask(history_of("a.weight"))._repr_mimebundle_()
+    assert "<figure" in mask["text/html"]
+    assert "<img" not in mask["text/html"]
+    nothing, _ = heatmap(History())._repr_mimebundle_()
+    assert "text/html" not in nothing
+
+
+def test_what_stands_beside_a_widget_is_small_whatever_the_run():
+    data, _ = heatmap(long_run(decades(600, 200)))._repr_mimebundle_()
+    assert len(data["text/html"]) + len(data["text/plain"]) <= FALLBACK_BYTES
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_in_colab_the_widget_manager_is_enabled_once_or_it_is_said_how(monkeypatch, capsys, works):
+    calls = []
+
+    def enable() -> None:
+        calls.append(1)
+        if not works:
+            raise RuntimeError("no")
+
+    output = SimpleNamespace(enable_custom_widget_manager=enable)
+    monkeypatch.setitem(sys.modules, "google.colab", SimpleNamespace(output=output))
+    monkeypatch.setattr(notebook, "_in_colab_told", False)
+    for _ in range(2):
+        prepare_colab()
+    assert calls == [1]
+    assert ("enable_custom_widget_manager()" in capsys.readouterr().out) == (not works)
