@@ -32,6 +32,14 @@ test("it says hello, and nothing else while nothing is missing", () => {
   assert.equal(store.catchingUp, false);
 });
 
+test("of a whole picture that came merged nothing is taken for fine, and what comes after it is", () => {
+  const { store, receive } = open();
+  receive(1, [{ start: 0, stop: 4, max: [2, 1], min: [1, 1] }, { start: 4, stop: 8, max: [2, 1], min: [1, 1] }], 2, { fresh: true, level: 2 });
+  assert.equal(store.columnsFor({ start: 0, span: 8 }).level, 2, "so that finer ones are asked for");
+  receive(2, singles([[1, 1]], 8), 2);
+  assert.equal(store.columnsFor({ start: 8, span: 1 }).level, 0);
+});
+
 test("what the numbers are decides the scale", () => {
   const norms = open();
   norms.receive(1, singles([[0.9, 1]]), 2);

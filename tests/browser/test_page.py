@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from playwright.sync_api import Browser, Page, expect
 from gradviz.history.history import History
 from gradviz.history.schema import FROZEN, OK, Parameter
 from gradviz.widgets.page import page_of
+from tests.widgets.test_packed import decades
+from tests.widgets.test_page import long_run
 
 from . import looks, pixels
 from .deadline import PATIENCE_S
@@ -110,6 +113,17 @@ def test_rounded_numbers_say_that_they_are(page: OpenPage, monkeypatch: pytest.M
     opened = page(page_of(run()))
     assert "norm ≈" in told(opened, "encoder.weight", 10)
     assert "zero" in told(opened, "head.weight", 30)
+
+
+def test_a_long_run_is_seen_whole_and_deep_inside_by_single_iterations(page: OpenPage) -> None:
+    opened = page(page_of(long_run(decades(5000, 3)), statistics=("norm",)))
+    widget = opened.locator(".gv-heatmap")
+    pixels.wait_painted(widget, 5000)
+    assert pixels.grab(widget).level == 1
+    for _ in range(8):
+        widget.get_by_role("button", name=re.compile("^(zoom )?in")).click()
+    expect(widget.locator("canvas.gv-heat")).to_have_attribute("data-level", "0")
+    opened.traffic.assert_clean()
 
 
 def test_nothing_can_be_frozen_from_a_page(page: OpenPage) -> None:

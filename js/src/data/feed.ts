@@ -154,7 +154,8 @@ export class Feed<Traits extends FeedTraits = FeedTraits, Message extends Column
     this.run = message.run;
     for (const start of starts) this.epochs.push(start);
     const from = this.overview.append(decoded);
-    const recent = this.recent.add(decoded);
+    // What comes merged is not what is kept fine.
+    const recent = message.fresh && message.level ? 0 : this.recent.add(decoded);
     this.survey.add(decoded);
     this.take(message, values);
     this.error = null;
