@@ -37,6 +37,9 @@ SHOWN = "norm backward"
 
 _NOT_TOLD = {"_esm", "_css", "_anywidget_id", "_kept", "_parameters"}
 
+_ALONE = {"controls": None}
+"""What a message says in a page: there is no run that could be steered."""
+
 Picture = dict[str, Any]
 
 
@@ -77,7 +80,7 @@ class Embedding:
             "script": self._blob(str(widget._esm).encode()),
             "style": self._blob(str(widget._css).encode()),
             "traits": traits,
-            "message": {**content, "seq": 1, "fresh": True},
+            "message": {**content, **_ALONE, "seq": 1, "fresh": True},
             "buffers": [*told, *map(self._blob, buffers)],
             "pictures": pictures,
         }
@@ -92,7 +95,7 @@ class Embedding:
 
     def _pictures(self, history: History, statistics: Sequence[str]) -> dict[str, Picture]:
         pictures: dict[str, Picture] = {}
-        for statistic in dict.fromkeys(("norm", *statistics)):
+        for statistic in dict.fromkeys(("norm", *(each for each in statistics if each in history.measures))):
             key = id(history), statistic
             if key not in self._drawn:
                 self._drawn[key] = self._draw(history, statistic)
@@ -139,11 +142,11 @@ def _told(quantity: Quantity) -> Quantity:
 
 
 def _stages(history: History, statistic: str) -> list[str]:
-    """Those that have rows; the gradient as autograd gave it comes last, and takes what the others leave.
+    """Those that have rows, and behind them the gradient as autograd gave it, which takes what the others leave.
 
     A ratio is of no stage in particular: asked for with any, it is the same.
     """
     if needs := MEASURES[statistic]:
         return [""] if set(needs) <= set(history.stages) else []
     others = [stage for stage in STAGES if stage in history.stages and stage != "backward"]
-    return [*others, "backward"] if statistic == "norm" or "backward" in history.stages else others
+    return [*others, "backward"]

@@ -29,7 +29,7 @@ def in_notebook() -> bool:
     return in_kernel() and threading.current_thread() is threading.main_thread()
 
 
-FALLBACK_BYTES = 100_000
+FALLBACK_BYTES = 200_000
 """Of what stands beside a widget for a page that cannot show it."""
 
 

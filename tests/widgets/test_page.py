@@ -9,6 +9,7 @@ import zlib
 
 import numpy as np
 import pytest
+import torch
 
 import gradviz as gv
 from gradviz.errors import HistoryError
@@ -91,6 +92,16 @@ def test_statistics_are_all_that_there_are_or_those_that_are_wanted():
         page_of(history, statistics=("max_ab",))
     with pytest.raises(TypeError, match=r"statistics=\('norm',\)"):
         page_of(history, statistics="norm")
+
+
+def test_captured_values_are_there_with_the_statistics_that_they_have():
+    cell = torch.nn.Linear(2, 1)
+    loop = gv.trainer(torch.nn.Sequential(cell), "mean_squared_error", "sgd", capture=gv.Capture("0"))
+    loop.run([(torch.ones(3, 2), torch.zeros(3, 1))], display=None)
+    heatmap, captured = (part for part in parts_of(page_of(loop)) if "_choices" in part["traits"])
+    assert captured["label"] == "Activations"
+    assert "rms backward" in heatmap["pictures"]
+    assert set(captured["pictures"]) == {f"{name} backward" for name in ("norm", "max_abs", "mean", "zero_fraction")}
 
 
 def test_a_short_run_is_exact():
