@@ -57,3 +57,13 @@ def test_without_the_front_end_part_a_still_picture_shows_and_the_doctor_says_wh
     expect(mask.locator("figure")).to_contain_text("Completed")
     expect(said).to_contain_text("-m pip install jupyterlab_widgets")
     expect(said).to_contain_text("@jupyter-widgets/jupyterlab-manager")
+
+
+def test_where_both_halves_are_there_the_doctor_finds_nothing_missing(notebook: OpenNotebook) -> None:
+    page = notebook(["import gradviz as gv; gv.doctor();"])
+    page.run_all()
+    page.wait_done(0)
+    said = page.output_text(0)
+    assert "Nothing is missing." in said
+    assert "MISSING" not in said
+    assert page.lab.origin in said
