@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -66,18 +66,20 @@ class Statistics:
             next call writes into the same array.
         """
         tensors = whole(tensors)
-        plain = [each.picked(tensors) for each in self._plain]
-        if not all(map(_Pass.fits, self._plain, plain)):
-            self._take_in(tensors)  # one comes in another form than before: sparse now, or on another device
-            plain = [each.picked(tensors) for each in self._plain]
+        for each in self._plain:
+            if not each.finds(tensors):
+                self._take_in(tensors)  # one comes in another form than before: sparse now, or on another device
+                break
         if self._has_looked:
             self._table[5:], self._has_looked = 0, False
-        for each, own in zip(self._plain, plain, strict=True):
-            self._look_again(tensors, each.read(own, self._table))
+        for each in self._plain:
+            if each.read(self._table):
+                self._look_again(tensors, each.in_doubt())
         if self._others:
             entries = {place: dense_real(tensors[place]).contiguous() for place in self._others}
             for each in self._passes(entries, tensors):
-                self._look_again(tensors, each.read(each.picked(entries), self._table))
+                if each.read(self._table):
+                    self._look_again(tensors, each.in_doubt())
         if self._there:
             self._put(self._there, _on_device([tensors[place] for place in self._there]).T)
         return self._table.T
@@ -89,15 +91,13 @@ class Statistics:
         """
         if self._others or self._there or not _TYPES.issuperset(map(type, tensors)):
             return None
-        samples = [each.sample(each.picked(tensors)) for each in self._plain]
+        samples = [each.sample(tensors) for each in self._plain]
         return b"".join(samples) if _all_there(samples) else None
 
     def _take_in(self, tensors: Sequence[Tensor]) -> None:
         """Make what depends on shapes, dtypes and devices alone."""
         here = {place: tensor for place, tensor in enumerate(tensors) if tensor.device.type == "cpu"}
-        plain = {
-            place: tensor for place, tensor in here.items() if tensor.dtype in kernels.FORMS and _lie_open([tensor])
-        }
+        plain = {place: tensor for place, tensor in here.items() if _lie_open([tensor], _FORMS)}
         self._plain = self._passes(plain, tensors)
         self._others = [place for place in here if place not in plain]
         self._there = [place for place in range(len(tensors)) if place not in here]
@@ -126,7 +126,7 @@ class Statistics:
 class _Pass:
     """Tensors of one dtype that one compiled call reads, and the addresses and numbers that it is given.
 
-    Addresses know neither size nor dtype: what is read is asked for both each time (`fits`).
+    Addresses know neither size nor dtype: what is read is asked for both each time (`finds`).
     """
 
     def __init__(
@@ -135,7 +135,8 @@ class _Pass:
         own = [entries[place] for place in places]
         self._reads_all = places == list(range(len(tensors)))
         self._dtype, self._lengths = own[0].dtype, [stored.numel() for stored in own]
-        self._addresses = np.empty(len(own), np.int64)
+        self._forms = {_form_of(own[0])}
+        self._addresses = np.array(list(map(Tensor.data_ptr, own)), np.int64)
         self._places = np.array(places, np.int64)
         self._in_doubt = np.zeros(len(own), np.bool_)
         self._sampled = np.zeros(len(own), np.int64)
@@ -145,28 +146,30 @@ class _Pass:
         measure = kernels.measure_norms if only_norms else kernels.measure_all
         self._measure = partial(measure, kernels.FORMS[self._dtype], self._in_doubt, self._places, counts, self._sizes)
 
-    def picked(self, tensors: Sequence[Tensor] | Mapping[int, Tensor]) -> Sequence[Tensor]:
-        """Those that it reads."""
-        if self._reads_all and not isinstance(tensors, Mapping):
-            return tensors
-        return [tensors[place] for place in self._places.tolist()]
+    def _own(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return tensors if self._reads_all else [tensors[place] for place in self._places.tolist()]
 
-    def fits(self, own: Sequence[Tensor]) -> bool:
-        """Whether it may read them where they lie."""
-        is_same = set(map(_dtype_of, own)) == {self._dtype} and list(map(Tensor.numel, own)) == self._lengths
-        return is_same and _lie_open(own)
-
-    def read(self, own: Sequence[Tensor], table: Floats) -> list[int]:
-        """Write into the table, [statistics, tensors]; the places of those that have to be looked at again."""
+    def finds(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether it may read its own among these where they lie, as it will."""
+        own = self._own(tensors)
+        if not _lie_open(own, self._forms) or list(map(Tensor.numel, own)) != self._lengths:
+            return False
         self._addresses[:] = list(map(Tensor.data_ptr, own))
-        if not self._measure(self._addresses, table):
-            return []
+        return True
+
+    def read(self, table: Floats) -> int:
+        """Write into the table, [statistics, tensors]; how many have to be looked at again."""
+        n_in_doubt: int = self._measure(self._addresses, table)
+        return n_in_doubt
+
+    def in_doubt(self) -> list[int]:
+        """Their places."""
         places: list[int] = self._places[self._in_doubt].tolist()
         return places
 
-    def sample(self, own: Sequence[Tensor]) -> bytes | None:
+    def sample(self, tensors: Sequence[Tensor]) -> bytes | None:
         """Of what was read last; None if it lies elsewhere now, or nothing can be compiled."""
-        if list(map(Tensor.data_ptr, own)) != self._addresses.tolist():
+        if list(map(Tensor.data_ptr, self._own(tensors))) != self._addresses.tolist():
             return None
         form = kernels.FORMS[self._dtype]
         if kernels.sample(form, self._in_doubt, self._sizes, self._addresses, self._sampled):
@@ -229,7 +232,8 @@ def statistics(tensors: Sequence[Tensor]) -> Floats:
     return Statistics(tensors)(tensors)
 
 
-_dtype_of, _layout_of, _is_cpu = (attrgetter(name) for name in ("dtype", "layout", "is_cpu"))
+_form_of = attrgetter("dtype", "layout", "is_cpu")
+_FORMS = {(dtype, torch.strided, True) for dtype in kernels.FORMS}
 _TYPES = {Tensor, nn.Parameter}  # a subclass may keep its entries elsewhere
 
 
@@ -237,12 +241,14 @@ def _all_there(samples: list[bytes | None]) -> TypeGuard[list[bytes]]:
     return all(each is not None for each in samples)
 
 
-def _lie_open(tensors: Sequence[Tensor]) -> bool:
-    """Whether all entries lie where the address says, one after the other. By map: twice as fast for 400 tensors."""
+def _lie_open(tensors: Sequence[Tensor], forms: set[Any]) -> bool:
+    """Whether all are of one of these forms, and entries lie where the address says, one after the other.
+
+    By map: twice as fast for 400 tensors.
+    """
     return (
         _TYPES.issuperset(map(type, tensors))
-        and all(map(_is_cpu, tensors))
-        and {torch.strided}.issuperset(map(_layout_of, tensors))
+        and forms.issuperset(map(_form_of, tensors))
         and all(map(Tensor.is_contiguous, tensors))
         and not any(map(Tensor.is_neg, tensors))
         and not any(map(Tensor._is_zerotensor, tensors))  # which has no memory

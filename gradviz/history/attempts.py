@@ -22,6 +22,11 @@ class Attempts:
         By attempt, up to which iteration (exclusive) every table has been written, where that is not all: a writer
         that was killed leaves the next rows in some of them.
 
+    Attributes
+    ----------
+    current : int
+        Index of the one that records now.
+
     Examples
     --------
     >>> attempts = Attempts([0, 300])
@@ -31,12 +36,8 @@ class Attempts:
 
     def __init__(self, begins: Iterable[int] = (0,), written: dict[int, int] | None = None) -> None:
         self.begins = list(begins)
+        self.current = len(self.begins) - 1
         self._written = written or {}
-
-    @property
-    def current(self) -> int:
-        """Index of the one that records now."""
-        return len(self.begins) - 1
 
     @property
     def is_plain(self) -> bool:
@@ -46,6 +47,7 @@ class Attempts:
     def begin(self, iteration: int) -> None:
         """Record from this iteration on once more."""
         self.begins.append(iteration)
+        self.current += 1
 
     def written(self, attempt: int) -> int:
         """The iteration up to which (exclusive) the rows of an attempt are whole."""

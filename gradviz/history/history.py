@@ -372,18 +372,24 @@ class History(View):
             or an array has another shape. Nothing is written then.
         """
         store, keeper = self._store, self._keeper
-        measured = dict(stages or {})
+        measured = dict(stages) if stages else {}
         if statistics is not None and states is not None:
             measured["backward"] = statistics, states
         elif statistics is not None or states is not None:
             raise HistoryError("Statistics and states are given together, or neither: None twice.")
         if not keeper.is_writing:
             self.begin_run()
-        self._check(iteration, epoch, measured)
+        self._check(iteration, epoch)
+        self._check_measured(measured)
         values = self.check_metrics(metrics)
-        attempt = store.attempts.current
-        row: dict[str, Any] = {"iteration": iteration, "attempt": attempt, "epoch": epoch, **values}
-        row["loss_scale"], row["skipped"] = loss_scale, skipped
+        row: dict[str, Any] = {
+            "iteration": iteration,
+            "attempt": store.attempts.current,
+            "epoch": epoch,
+            **values,
+            "loss_scale": loss_scale,
+            "skipped": skipped,
+        }
         optional: dict[str, Any] = {}
         if optimizer is not None:
             optional["optimizer"] = optimizer
@@ -395,7 +401,8 @@ class History(View):
             if epoch >= len(store.epoch_starts):
                 store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
             n_bytes = 8 * len(row) + self._write_stages(iteration, epoch, measured)
-            store.metrics.grow(values)
+            if not values.keys() <= store.metrics.schema.keys():
+                store.metrics.grow(values)
             for name, value in optional.items():
                 store.metrics.grow([name], OPTIONAL[name])
                 row[name] = store.metrics.vocabulary[name].place(value) if OPTIONAL[name] == "text" else value
@@ -457,7 +464,9 @@ class History(View):
         >>> History().check_metrics({"loss": np.float32(0.5), "is_good": True})
         {'loss': 0.5, 'is_good': 1.0}
         """
-        values = {name: value if type(value) is float else _number(name, value) for name, value in metrics.items()}
+        values = dict(metrics)
+        if not _FLOATS.issuperset(map(type, values.values())):
+            values = {name: _number(name, value) for name, value in values.items()}
         if not _OTHERS.isdisjoint(values):
             name = next(name for name in values if name in _OTHERS)
             raise HistoryError(f"A metric cannot be called {name!r}: its table has a column of that name.")
@@ -465,23 +474,24 @@ class History(View):
             _check_names(values)
         return values
 
-    def _check(self, iteration: int, epoch: int, measured: Mapping[str, Row]) -> None:
+    def _check(self, iteration: int, epoch: int) -> None:
         # Once it is among the rows, no file could be written of what does not fit, nor of anything after it.
         store = self._store
+        newest = store.iterations[-1] if store.iterations else -1
+        newest_epoch = len(store.epoch_starts) - 1
         if type(iteration) is not int or type(epoch) is not int or iteration < 0 or epoch < 0:
             whole("iteration", iteration, error=HistoryError)
             whole("epoch", epoch, error=HistoryError)
-        if store.iterations and iteration <= store.iterations[-1]:
+        if iteration <= newest:
             raise HistoryError(
-                f"Iterations go up: {iteration} cannot come after {store.iterations[-1]}. To record it once more: "
+                f"Iterations go up: {iteration} cannot come after {newest}. To record it once more: "
                 f"history.begin_attempt({iteration}, epoch)."
             )
-        if epoch < len(store.epoch_starts) - 1:
+        if epoch < newest_epoch:
             raise HistoryError(
                 f"Epochs go up: iteration {iteration} cannot be of epoch {epoch}, as those before it are of epoch "
-                f"{len(store.epoch_starts) - 1}. Give each a number of its own, counted over the whole run."
+                f"{newest_epoch}. Give each a number of its own, counted over the whole run."
             )
-        self._check_measured(measured)
 
     def _check_measured(self, measured: Mapping[str, Row]) -> None:
         store = self._store
@@ -505,7 +515,8 @@ class History(View):
             n_bytes += table.nbytes
             if self._keeper.is_full:
                 table, own = table[:0], own[:0]  # what a row lacks was not recorded
-            store.stage(stage).append(iteration, epoch, store.attempts.current, table, own)
+            rows = store.stages[stage] if stage in store.stages else store.stage(stage)
+            rows.append(iteration, epoch, store.attempts.current, table, own)
         return n_bytes
 
     def add_rows(self, table: str, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
@@ -728,6 +739,8 @@ class History(View):
 
 _OTHERS = frozenset({*METRICS, *OPTIONAL})
 """Columns of the metrics that are none."""
+
+_FLOATS = {float}
 
 _PLACES = bytes(range(len(STATES)))
 

@@ -80,7 +80,7 @@ class Block:
     """A chunk in memory: planes [statistics, iterations, parameters] that fill up."""
 
     def __init__(self, attempt: int, n_parameters: int, capacity: int) -> None:
-        self.attempt, self.n_parameters = attempt, n_parameters
+        self.attempt, self.n_parameters, self._capacity = attempt, n_parameters, capacity
         # Not filled: the pages of a large model's chunk cost nothing before they are written.
         self._statistics = np.empty((len(STATISTICS), capacity, n_parameters))
         self._state = np.empty((capacity, n_parameters), np.uint8)
@@ -99,11 +99,6 @@ class Block:
         return self._length
 
     @property
-    def is_full(self) -> bool:
-        """Whether no other row goes in."""
-        return self._length == len(self._iteration)
-
-    @property
     def nbytes(self) -> int:
         """Memory its rows take."""
         return self._length * (16 + self.n_parameters * ROW_BYTES)
@@ -118,14 +113,17 @@ class Block:
         """The epoch of each."""
         return self._epoch[: self._length]
 
-    def append(self, iteration: int, epoch: int, statistics: Floats, states: NDArray[np.uint8]) -> None:
-        """Copy one iteration to the end."""
+    def append(self, iteration: int, epoch: int, attempt: int, statistics: Floats, states: NDArray[np.uint8]) -> bool:
+        """Copy one iteration to the end, if it goes in: there is room, and it is of this attempt and size."""
         at = self._length
+        if at == self._capacity or attempt != self.attempt or len(states) != self.n_parameters:
+            return False
         self._iteration[at], self._epoch[at] = iteration, epoch
         if self.n_parameters:
             self._statistics[:, at] = statistics.T
             self._state[at] = states
-        self._length += 1  # last: who reads beside this sees whole rows only
+        self._length = at + 1  # last: who reads beside this sees whole rows only
+        return True
 
     def planes(
         self, names: Sequence[str], rows: Places, parameters: NDArray[np.int64] | None
@@ -167,11 +165,9 @@ class RowStore(Series[Block, Any]):
 
     def append(self, iteration: int, epoch: int, attempt: int, statistics: Floats, states: NDArray[np.uint8]) -> None:
         """Copy one iteration, [parameters, statistics] and [parameters], to the end."""
-        chunk = self.chunks[-1] if self.chunks else None
-        if chunk is None or chunk.is_full or chunk.n_parameters != len(states) or chunk.attempt != attempt:
-            chunk = self._fresh(attempt, len(states))
-            self.begin_chunk(chunk)
-        chunk.append(iteration, epoch, statistics, states)
+        if not self.chunks or not self.chunks[-1].append(iteration, epoch, attempt, statistics, states):
+            self.begin_chunk(self._fresh(attempt, len(states)))
+            self.chunks[-1].append(iteration, epoch, attempt, statistics, states)
 
     def begin_of(self, iteration: int) -> int:
         """The first row of the chunk that an iteration is in, where rows ascend; 0 if it is in none.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -77,6 +80,10 @@ class Sheet:
         self._columns: dict[str, Column] = {}
         self._capacity = capacity
         self._length = 0
+        # Rows that come one by one are alike nearly always: where the cells of such a row go, and which it lacks.
+        self._names: tuple[str, ...] | None = None
+        self._cells: list[Any] = []
+        self._lacks: list[NDArray[np.bool_]] = []
         self._take_in(schema)
 
     def __len__(self) -> int:
@@ -94,17 +101,17 @@ class Sheet:
 
     def append(self, schema: Schema, row: Mapping[str, Any]) -> None:
         """Copy one row to the end; a column that is not given is missing in it."""
-        at = self._length
-        if not row.keys() <= self._columns.keys():
+        if tuple(row) != self._names:
             self._take_in(schema)
-        for name, value in row.items():
-            self._columns[name].values[at] = value  # a seventh of the time that a slice of one takes
-        if len(row) < len(self._columns):
-            for name in self._columns.keys() - row.keys():
-                missing = self._columns[name].missing
-                if missing is not None:
-                    missing[at] = True
-        self._length += 1
+            self._names = tuple(row)
+            self._cells = [self._columns[name].values for name in row]
+            absent = [column.missing for name, column in self._columns.items() if name not in row]
+            self._lacks = [missing for missing in absent if missing is not None]
+        at = self._length
+        deque(map(setitem, self._cells, repeat(at), row.values()), maxlen=0)  # a number each, and no Python between
+        for missing in self._lacks:
+            missing[at] = True
+        self._length = at + 1
 
     def extend(self, schema: Schema, columns: Mapping[str, Any], length: int) -> None:
         """Copy rows to the end; a column that is not given is missing in them."""
@@ -121,6 +128,7 @@ class Sheet:
         """Have all columns of a schema that has grown; the rows before lack those that are new."""
         for name, kind in schema.items():
             if name not in self._columns:
+                self._names = None
                 column = self._columns[name] = _empty(kind, self._capacity)
                 if column.missing is not None:
                     column.missing[self._length :] = False

@@ -6,6 +6,7 @@ import operator
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -199,19 +200,24 @@ class Handlers:
         """Each handler once, at however many events it is."""
         return iter(self.named().values())
 
-    def fire(self, event: str, state: State) -> Control | None:
-        """Run the handlers of an event; the first control word ends it."""
+    def fire(
+        self, event: str, state: State, around: Callable[[str], AbstractContextManager[object]] = nullcontext
+    ) -> Control | None:
+        """Run the handlers of an event, within what `around` gives; the first control word ends it."""
         state.event_counts[event] += 1
         if event in PER_ITERATION:
             state.epoch_event_counts[event] += 1
         elif event in ("epoch_started", "epoch_completed", "epoch_halted"):
             state.epoch_event_counts.update(dict.fromkeys(PER_ITERATION, 0))
+        if not self._attached[event]:
+            return None
         control: Control | None = None
-        for each in tuple(self._attached[event]):
-            self.said = control
-            if control is None or each.comes_last or event in ENDS:
-                said = self._call(each, event, state)
-                control = said if control is None else control
+        with around(event):
+            for each in self.at(event):
+                self.said = control
+                if control is None or each.comes_last or event in ENDS:
+                    said = self._call(each, event, state)
+                    control = said if control is None else control
         return control
 
     def _call(self, attached: Attached, event: str, state: State) -> Control | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Generator, Iterable, Iterator
@@ -191,10 +192,14 @@ class Training:
 
     def fire(self, event: str) -> Control | None:
         """Run the handlers of an event; the first control word ends it."""
-        if not self.handlers.at(event):
-            return self.handlers.fire(event, self.state)
-        with self.step.mask.acting("handler"):
-            return self.handlers.fire(event, self.state)
+        return self.handlers.fire(event, self.state, self._around)
+
+    @contextlib.contextmanager
+    def _around(self, event: str) -> Iterator[None]:
+        """What handlers freeze is theirs, and the step that is to come has no gradients yet."""
+        awaiting = self.state.step_state.awaiting() if event == "iteration_started" else contextlib.nullcontext()
+        with self.step.mask.acting("handler"), awaiting:
+            yield
 
     def _between(self) -> Control | None:
         """Between two iterations, where nothing is half done: what was asked for from outside."""
@@ -273,8 +278,7 @@ class Training:
     def _iteration(self, batch: Any, place: int) -> Control | None:
         state = self.state
         state.iteration, state.epoch_iteration = self.iterations_run, place
-        with state.step_state.awaiting():
-            control = self.fire("iteration_started")
+        control = self.fire("iteration_started")
         if control is not None:
             return control
         try:

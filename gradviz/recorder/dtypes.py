@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,14 +24,13 @@ class Dtypes:
         self._history = history
         self._warn = warn
         self._known: dict[Key, Form] | None = None
-        self._looked_at: weakref.WeakKeyDictionary[Plan, int] = weakref.WeakKeyDictionary()
 
     def write(self, iteration: int, plan: Plan) -> None:
         """Look, where something may be new: other parameters are trained, or there are more moments."""
         n_with_moments = self._subject.n_with_moments()
-        if self._looked_at.get(plan) == n_with_moments:
+        if plan.had_moments == n_with_moments:
             return
-        self._looked_at[plan] = n_with_moments
+        plan.had_moments = n_with_moments
         if self._known is None:
             table = self._history.dtypes
             keys = zip(table["parameter"], table["of"], strict=True)

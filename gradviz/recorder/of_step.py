@@ -55,7 +55,8 @@ class StepRecorder:
         """Of the examples of the batch that is under way."""
         session = step.session
         self._captures = None if session is None else CaptureRecorder(history, session.capture, session.keep)
-        if settings.record is not None or session is not None:
+        self._observes = settings.record is not None or session is not None
+        if self._observes:
             step.observer = self
 
     def begin(self, iteration: int) -> None:
@@ -120,24 +121,34 @@ class StepRecorder:
 
     def commit(self, iteration: int, epoch: int, metrics: Mapping[str, float], *, is_last: bool = False) -> None:
         """Write the row of a finished iteration, and what was frozen or unfrozen for it; `is_last` is what is known."""
+        report, draft = self._step.report, self._draft
+        if report.closure_calls:
+            metrics = {**metrics, "closure_calls": report.closure_calls}
+        outcome = Outcome(
+            iteration, epoch, metrics, report.loss_scale, report.skipped, report.frozen, report.unfrozen, by=report.by
+        )
+        if not self._observes:  # what costs nothing is not measured either
+            self._recorder.commit(None, outcome)
+            return
         with self.pace:
-            report, draft = self._step.report, self._draft
             if draft is None and is_last and self._every is not None:
                 draft = self._of_what_is_left()
             self._thinned = iteration if draft is None and self._every is not None else None
             self._draft, self._has_begun, self._iteration = None, False, iteration + 1
-            if report.closure_calls:
-                metrics = {**metrics, "closure_calls": report.closure_calls}
-            beside = report.loss_scale, report.skipped, report.frozen, report.unfrozen
-            captured, self._captured = self._captured, None
             try:
-                if captured is not None and self._captures is not None:
-                    self._captures.write(captured, iteration, epoch, self.ids)
-            except Exception as error:
-                self._recorder.warn(error, "What was captured")
+                if self._captured is not None:
+                    self._write_captured(self._captured, outcome)
             finally:  # last: who hears of the row finds all there is of the iteration
-                self._recorder.commit(draft, Outcome(iteration, epoch, metrics, *beside, by=report.by))
+                self._recorder.commit(draft, outcome)
             self.pace.end_iteration(was_recorded=draft is not None)
+
+    def _write_captured(self, captured: Captured, outcome: Outcome) -> None:
+        self._captured = None
+        try:
+            if self._captures is not None:
+                self._captures.write(captured, outcome.iteration, outcome.epoch, self.ids)
+        except Exception as error:
+            self._recorder.warn(error, "What was captured")
 
     def complete(self, kept: Any = None, *, is_untouched: bool) -> None:
         """The run ends here: the newest iteration is recorded after all, where that can be done rightly.
@@ -179,7 +190,7 @@ class _Stepped:
     def optimized(self) -> Set[str]:
         # The leaves of the last time that parameters were asked for: others have gradients of another kind, and are
         # asked for first. Looking at the whole tree in every step is what a small step can feel.
-        return self._step.optimized(self._leaves)
+        return self._step.mask.optimized(self._leaves)
 
     def masters(self) -> Mapping[str, Tensor]:
         return self._step.masters.state_dict()

@@ -17,6 +17,8 @@ from gradviz.errors import RecordingWarning, warn
 HORIZON = 200
 """Iterations after which one weighs 1/e."""
 
+_FADE = math.exp(-1 / HORIZON)
+
 PATIENCE = 100
 """Iterations that are left out before it is told that a budget cannot be kept."""
 
@@ -91,11 +93,10 @@ class Pace:
             self._is_warm = self._is_warm or was_recorded
             return
         rest = now - last - own
-        if self._step is not None:
-            rest = min(rest, LONGEST * self._step)
+        if self._step is not None and rest > LONGEST * self._step:
+            rest = LONGEST * self._step
         self._step = _followed(self._step, rest)
-        fade = math.exp(-1 / HORIZON)
-        self._spent, self._rest = self._spent * fade + own, self._rest * fade + rest
+        self._spent, self._rest = self._spent * _FADE + own, self._rest * _FADE + rest
         if was_recorded:
             self._costs = _followed(self._costs, own)
             return

@@ -36,6 +36,8 @@ class Plan:
         self._states[[row[name] for name in self.unused]] = UNUSED
         self._moved = [(name, row[name]) for name in reached if name not in gradients.unused]
         self._optimized: Set[str] | None = None
+        self.had_moments: int | None = None
+        """How many parameters had moments when dtypes were last looked at; None before."""
 
     def fits(self, gradients: Gradients, described: Sequence[Parameter]) -> bool:
         """Whether it holds for these gradients too."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,22 +20,22 @@ from gradviz.recorder.settings import Settings
 from gradviz.recorder.subject import Gradients, Subject, describe
 
 
-@dataclass
 class Draft:
     """What was measured of an iteration that is not over."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
-    entries: list[Entries] = field(default_factory=list)
-    plan: Plan | None = None
-    """That of the backward pass. The gradients themselves are not kept: their memory is wanted for the next."""
-    before: dict[str, Tensor] = field(default_factory=dict)
-    """Parameters before the step, where its update is recorded."""
-    is_scaled: bool = False
-    """Whether there was a loss scale in the gradients, whose last digits it may have changed."""
+    def __init__(self) -> None:
+        self.rows: dict[str, Row] = {}
+        self.entries: list[Entries] = []
+        self.plan: Plan | None = None
+        """That of the backward pass. The gradients themselves are not kept: their memory is wanted for the next."""
+        self.before: dict[str, Tensor] = {}
+        """Parameters before the step, where its update is recorded."""
+        self.is_scaled = False
+        """Whether there was a loss scale in the gradients, whose last digits it may have changed."""
 
     def divide(self, stage: str, by: float) -> None:
         """Take a loss scale out of what was measured."""
-        if stage in self.rows and by != 1:
+        if by != 1 and stage in self.rows:
             self.rows[stage][0][:, :N_SCALING] /= by
             self.is_scaled = True
 
@@ -78,6 +77,8 @@ class Recorder:
     def __init__(self, subject: Subject, history: History, settings: Settings) -> None:
         self.history = history
         self.stages = frozenset(settings.stages) if settings.record is not None else frozenset()
+        self.wants_updates = "update" in self.stages
+        """Whether it is to be told before a step and after it."""
         self._only_norms = settings.record == "norms"
         self._histograms_every = settings.histograms_every if settings.record == "all" else None
         self._subject = subject
@@ -120,16 +121,12 @@ class Recorder:
             if stage == "backward":
                 draft.plan = plan
             draft.rows[stage] = plan.row(gradients)
-            draft.divide(stage, by)
+            if by != 1:
+                draft.divide(stage, by)
             if stage == "clipped" and draft.is_unclipped():
                 del draft.rows[stage]
         except Exception as error:
             self.warn(error)
-
-    def sample(self, stage: str, gradients: Gradients, *, of: Hashable = None) -> bytes | None:
-        """Some entries of what was measured last at a stage, as they are now; None if they cannot be read so."""
-        plan = self._plans.get((stage, of))
-        return None if plan is None else plan.sample(gradients)
 
     def _plan(self, stage: str, of: Hashable, gradients: Gradients) -> Plan:
         plan = self._plans.get((stage, of))
@@ -150,11 +147,6 @@ class Recorder:
             draft.entries.append(Entries.of(stage, gradients.reached))
         except Exception as error:
             self.warn(error, "Histograms")
-
-    @property
-    def wants_updates(self) -> bool:
-        """Whether it is to be told before a step and after it."""
-        return "update" in self.stages
 
     def before_step(self, draft: Draft, parameters: Mapping[str, Tensor]) -> None:
         """Remember what an optimizer may move."""
@@ -191,7 +183,7 @@ class Recorder:
             stages = {} if draft is None else dict(draft.rows)
             is_thinned = draft is None and self.stages
             table, states = (None, None) if is_thinned else stages.pop("backward", _NO_ROW)
-            if draft is not None:
+            if draft is not None and (draft.entries or draft.plan is not None):
                 self._write_beside(iteration, draft)
             if outcome.frozen or outcome.unfrozen:
                 self.history.add_events(iteration, "frozen", outcome.frozen, by=outcome.by)

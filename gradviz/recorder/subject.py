@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from gradviz.grad.algebra import is_incomplete
 from gradviz.history.schema import Parameter
 
 
-@dataclass(frozen=True, eq=False)
 class Gradients:
     """The gradients of one iteration at one stage.
 
-    Attributes
+    Parameters
     ----------
     given : mapping of str to Tensor or None
         By the name of the parameter; None where there is none.
     unused : collection of str
-        Those that no path from the loss led to. An optimizer may have been given zeros for one, or what is left of an
-        earlier step.
+        Those that no path from the loss led to, and so each whose gradient is None. An optimizer may have been given
+        zeros for one, or what is left of an earlier step.
     kind : object
         The same object for as long as the same parameters are trained.
+
+    Attributes
+    ----------
+    reached : mapping of str to Tensor
+        Those there are.
     """
 
-    given: Mapping[str, Tensor | None]
-    unused: Collection[str]
-    kind: object
-
-    @functools.cached_property
-    def reached(self) -> Mapping[str, Tensor]:
-        """Those there are."""
-        if not is_incomplete(self.given.values()):
-            return self.given  # type: ignore[return-value]
-        return {name: gradient for name, gradient in self.given.items() if gradient is not None}
+    def __init__(self, given: Mapping[str, Tensor | None], unused: Collection[str], kind: object) -> None:
+        self.unused, self.kind = unused, kind
+        self.reached: Mapping[str, Tensor] = given  # type: ignore[assignment]
+        if unused:
+            self.reached = {name: gradient for name, gradient in given.items() if gradient is not None}
 
 
 class Subject(Protocol):

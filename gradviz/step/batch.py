@@ -75,8 +75,10 @@ class InputCast:
 
     def __call__(self, batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
         """The batch on a device, its floating inputs of a dtype."""
-        if _fits(batch.inputs, device, dtype) and _fits(batch.targets, device):
-            return batch
+        inputs, targets = batch
+        are_there = type(inputs) is Tensor is type(targets) and inputs.device == device == targets.device
+        if are_there and inputs.dtype == dtype and not (inputs.is_inference() or targets.is_inference()):
+            return batch  # two tensors that the model takes as they are: the common case
 
         def to_model(leaf: Any) -> Any:
             leaf = self._as_tensor(leaf)
@@ -105,26 +107,14 @@ class InputCast:
             warn(f"Inputs of {came} are cast to the model's {wanted} (said once).", InputCastWarning)
 
 
-def _fits(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> bool:
-    """Whether a value is a tensor that the model takes as it is: the common case."""
-    return (
-        type(value) is Tensor
-        and value.device == device
-        and (dtype is None or value.dtype == dtype)
-        and not value.is_inference()
-    )
-
-
 def as_group(batches: Any, accumulate: int) -> list[Batch]:
-    """The micro-batches of a step: one batch, or a list of up to `accumulate`.
+    """The micro-batches of a step that takes a list of up to `accumulate`.
 
     Raises
     ------
     DataError
         If it is not a list of so many pairs.
     """
-    if accumulate == 1:
-        return [as_batch(batches)]
     if isinstance(batches, list) and 0 < len(batches) <= accumulate:
         with contextlib.suppress(DataError):
             return [as_batch(batch) for batch in batches]
@@ -137,10 +127,13 @@ def as_group(batches: Any, accumulate: int) -> list[Batch]:
     )
 
 
+_TENSORS = {Tensor}
+
+
 def tensors_of(*values: Any) -> list[Tensor]:
     """The tensors among the leaves of some values."""
-    if len(values) == 1 and isinstance(values[0], Batch) and set(map(type, values[0])) == {Tensor}:
-        return list(values[0])  # the common case: a pytree walk costs what a small step can feel
+    if _TENSORS.issuperset(map(type, values)):
+        return list(values)  # the common case: a pytree walk costs what a small step can feel
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 

@@ -102,6 +102,8 @@ class Differentiator:
         self._built_in = loss_scale if is_built_in(loss_scale) else None
         self.may_skip = bool(getattr(loss_scale, "skips_nonfinite", True))
         """Whether a step with gradients that are not finite is skipped; an object of the user's own skips too."""
+        self.is_unscaled = self._built_in is not None and not self.may_skip
+        """Whether the loss goes back as it is."""
         self.session: Session | None = None
         """Captures gradients of intermediate values, where somebody asks for them."""
         self._kinds: tuple[Kind, Kind] | None = None
@@ -153,8 +155,13 @@ class Differentiator:
                 forward.check(output)
                 come.add(batch, loss, output.prediction, share)
             forward.settle(output)
-        kind, parameters = self.in_optimizer(found.kind), self._masters.of_all(found.parameters)
-        taken, scale_state, is_finite = self._unscaled(come.gradients.total(), scale_state, kind, parameters)
+        kind: Kind = found.kind
+        parameters: Sequence[Tensor] = found.parameters
+        if self._masters.copies:
+            kind, parameters = self.in_optimizer(kind), self._masters.of_all(parameters)
+        taken, is_finite = come.gradients.total(), True
+        if not self.is_unscaled:
+            taken, scale_state, is_finite = self._unscaled(taken, scale_state, kind, parameters)
         losses, seen = come.losses, come.seen
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         prediction = seen[0]["y_pred"] if len(seen) == 1 else joined([part["y_pred"] for part in seen])
@@ -174,7 +181,7 @@ class Differentiator:
 
     def in_optimizer(self, kind: Kind) -> Kind:
         """The kind of gradients that are float32 where the optimizer works on float32 copies."""
-        if not self._masters:
+        if not self._masters.copies:
             return kind
         if self._kinds is None or self._kinds[0] is not kind:
             dtypes = [torch.float32 if dtype.itemsize < 4 else dtype for dtype in kind.dtypes]
@@ -187,8 +194,6 @@ class Differentiator:
         """The gradients of the loss itself, the scale's next state, and whether the step is to be taken."""
         scale = self._built_in
         if scale is not None:
-            if not self.may_skip:
-                return total, state, True
             finite = unscale_in_place(total, scale_used(scale, state)) if are_dense(total) else None
             if finite is not None:
                 return total, scale.following(state, finite), finite
@@ -226,27 +231,27 @@ class _Come:
 
     def add(self, batch: Batch, loss: Tensor, prediction: Any, share: float) -> None:
         """Take in a micro-batch, and its backward pass."""
-        came = {"y_pred": map_leaves(own, prediction), "loss": own(loss)}
-        self.seen.append({"y_true": batch.targets, **came})
+        came = {"y_true": batch.targets, "y_pred": map_leaves(own, prediction), "loss": own(loss)}
+        self.seen.append(came)
         if self._expected is not None:
             self._expected.check_batch(came, self._iteration)
+        differentiator = self._differentiator
         if share:
             part = loss if share == 1 else loss * share
             self.losses.append(came["loss"] if share == 1 else part.detach())
-            self._go_back(self._differentiator.scaled(part, self._scale_state), batch)
+            goes_back = part if differentiator.is_unscaled else differentiator.scaled(part, self._scale_state)
         elif self._found.leaves.wrapper is not None:
             # Nothing of it counts, and its loss is a mean over nothing, NaN. The other processes wait for it.
-            self._go_back(_nothing(prediction), batch)
-
-    def _go_back(self, loss: Tensor, batch: Batch) -> None:
-        session = self._differentiator.session
+            goes_back = _nothing(prediction)
+        else:
+            return
         try:
-            if session is None:
-                self.gradients.add(loss, batch)
+            if differentiator.session is None:
+                self.gradients.add(goes_back, batch)
             else:
-                self._captured(session, loss, batch)
+                self._captured(differentiator.session, goes_back, batch)
         except RuntimeError as error:
-            if self._differentiator.casts:
+            if differentiator.casts:
                 error.add_note(
                     "Does the model use activation checkpointing? That runs part of it again during backward, when the "
                     "casts of the policy are over. Compute by torch.autocast around the run then, without a policy."

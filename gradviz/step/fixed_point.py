@@ -55,9 +55,9 @@ class FixedPoint:
 
     def __init__(self, state: Mapping[str, Any], *, without: Collection[str] = ()) -> None:
         self._expected = {key: _specs(key, state[key]) for key in KEYS if key in state and key not in without}
-        self._absent = [key for key in KEYS if key not in state and key not in without]
+        self._absent = {key for key in KEYS if key not in state and key not in without}
         self._glances = {key: glance() for key, glance in _GLANCES.items() if key in self._expected}
-        self._seen: dict[str, Any] = {}  # of a batch, what the last tensor looked like that was held
+        self._seen: dict[tuple[str, ...], Any] = {}  # what the last tensors of a batch looked like that were held
 
     def check(self, state: Mapping[str, Any], iteration: int, kind: Kind, looks: object) -> None:
         """Refuse a state of other types.
@@ -83,9 +83,8 @@ class FixedPoint:
             if not glance.is_as_before(state[key], kind, looks):
                 self._hold(key, state, iteration)
                 glance.note(state[key], kind, looks)
-        for key in self._absent:
-            if key in state:
-                self._hold(key, state, iteration)
+        if not self._absent.isdisjoint(state):
+            self._hold(next(key for key in KEYS if key in self._absent and key in state), state, iteration)
 
     def check_batch(self, values: Mapping[str, Any], iteration: int) -> None:
         """Refuse some values of other types, such as a loss, before anything has moved.
@@ -101,13 +100,17 @@ class FixedPoint:
         StateTypeError
             As `check`.
         """
-        for key, value in values.items():
+        keys = tuple(values)
+        try:
+            looks = list(map(_looks_of, values.values()))
+        except AttributeError:  # something is no tensor; to be one is the common case
             looks = None
-            if isinstance(value, Tensor):  # one tensor is the common case
-                looks = value.dtype, value.device, value.ndim  # a loss has no axis
-            if looks is None or looks != self._seen.get(key):
-                self._hold(key, values, iteration)
-                self._seen[key] = looks
+        if looks is not None and looks == self._seen.get(keys):
+            return
+        for key in keys:
+            self._hold(key, values, iteration)
+        if all(isinstance(value, Tensor) for value in values.values()):
+            self._seen[keys] = looks
 
     def _hold(self, key: str, state: Mapping[str, Any], iteration: int) -> None:
         value = state.get(key)
@@ -176,14 +179,14 @@ class _Kept(_Glance):
         self._times_replaced = 0
 
     def is_as_before(self, part: OptimizerState, kind: Kind, looks: object) -> bool:
-        if self._specs is None:
-            return False
         if self._leaves is not None:
-            leaves, held = chain.from_iterable(map(dict.values, part.optimizer.state.values())), iter(self._leaves)
-            if all(map(operator.is_, leaves, held)) and next(held) is _END:
+            leaves = chain.from_iterable(map(dict.values, part.optimizer.state.values()))
+            if all(map(operator.is_, chain(leaves, _END), self._leaves)):
                 return True
             self._leaves = None
             self._times_replaced += 1
+        if self._specs is None:
+            return False
         if self._look(part.optimizer) != self._specs:
             return False
         self._keep(part.optimizer)
@@ -198,7 +201,7 @@ class _Kept(_Glance):
         # Replaced once when a state is loaded, but at each step by some of the users' own optimizers: tensors that are
         # held on to here would lie in memory twice.
         if self._times_replaced < 3:
-            self._leaves = [*chain.from_iterable(map(dict.values, optimizer.state.values())), _END]
+            self._leaves = [*chain.from_iterable(map(dict.values, optimizer.state.values())), *_END]
 
     @staticmethod
     def _look(optimizer: Optimizer) -> Any:
@@ -246,9 +249,10 @@ _GLANCES: dict[str, type[_Glance]] = {
     "gradients": _Gradients,
 }
 
-_END = object()
+_END = (object(),)
 _PLAIN = {bool, int, float, complex, str, type(None)}
 _dtype = operator.attrgetter("dtype")
+_looks_of = operator.attrgetter("dtype", "device", "ndim")  # a loss has no axis
 
 
 def _dtypes(leaves: Collection[Tensor | Blank]) -> list[torch.dtype]:

@@ -85,14 +85,14 @@ class GradientTaker:
     @property
     def goes_everywhere(self) -> bool:
         """Whether the whole graph is gone through in any case."""
-        return self._is_closed and not self.masters
+        return self._is_closed and not self.masters.copies
 
     def begin(self, found: Found, *, is_trial: bool = False) -> RunningTotal:
         """Nothing so far. A trial is nobody's business: it neither reduces over processes nor fires a hook."""
         # The last gradients go just before the new ones come, as zero_grad would have it; frozen and unused
         # parameters keep none, so that neither momentum nor weight decay moves them.
         drop_gradients(found.leaves.parameters.values())
-        has_masters = bool(self.masters)
+        has_masters = bool(self.masters.copies)
         if has_masters:
             self.masters.drop_gradients()
         if is_trial:
@@ -164,7 +164,7 @@ class _InPlace:
         self._so_far: Gradients = [None] * len(found.parameters)
 
     def add(self, loss: Tensor, batch: Any) -> None:
-        with gradients_kept(batch) if any(map(_requires_grad, tensors_of(batch))) else _NOTHING:
+        with gradients_kept(batch) if any(map(_requires_grad, tensors_of(*batch))) else _NOTHING:
             torch.autograd.backward(loss)
         parameters = self._found.parameters
         gradients = list(map(_grad, parameters))
@@ -240,7 +240,7 @@ _requires_grad = operator.attrgetter("requires_grad")
 
 def _clear_of(gradients: Sequence[Tensor | None], found: Found, batch: Any) -> Sequence[Tensor | None]:
     """The gradients, copied if one lies in the memory of a parameter, a buffer or the batch."""
-    others = [*found.parameters, *(buffer for _, buffer in found.leaves.named_buffers()), *tensors_of(batch)]
+    others = [*found.parameters, *(buffer for _, buffer in found.leaves.named_buffers()), *tensors_of(*batch)]
     given = [gradient for gradient in gradients if gradient is not None]
     return gradients if _places(others).isdisjoint(_places(given)) else _cloned(gradients)
 

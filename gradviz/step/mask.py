@@ -17,7 +17,7 @@ from gradviz.errors import ModelError, OptimizerError
 from gradviz.grad.leaves import Kind, Leaves, leaves_of, walk
 from gradviz.step import stillness
 from gradviz.step.masters import Masters
-from gradviz.step.optimizers import held_by, rate
+from gradviz.step.optimizers import held_by, who_moves
 from gradviz.step.surrogate import needs_closure
 
 
@@ -35,6 +35,9 @@ class Found(NamedTuple):
         leaves = leaves_of(model)
         kind, parameters = leaves.trainable()
         return cls(leaves, kind, parameters)
+
+
+_BY_NOBODY: Mapping[str, str] = {}  # never written to
 
 
 class Mask:
@@ -113,8 +116,10 @@ class Mask:
             self._noted.take(by)
             self._actor = before
 
-    def changes(self) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+    def changes(self) -> tuple[tuple[str, ...], tuple[str, ...], Mapping[str, str]]:
         """What was frozen and unfrozen since this was last asked: parameters, and buffers without them; and by whom."""
+        if not self._frozen and not self._unfrozen:
+            return (), (), _BY_NOBODY
         changes = tuple(self._frozen), tuple(self._unfrozen), self._by
         self._frozen, self._unfrozen, self._by = [], [], {}
         return changes
@@ -185,8 +190,7 @@ class Mask:
 
     def optimized(self, leaves: Leaves) -> frozenset[str]:
         """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0."""
-        groups = self._optimizer.param_groups
-        glance = [leaves, *[(rate(group), list(map(id, group["params"]))) for group in groups]]
+        glance = [leaves, *who_moves(self._optimizer)]
         if glance != self._groups:
             self._groups = glance
             held = set(map(id, held_by(self._optimizer, moved=True)))

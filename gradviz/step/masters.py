@@ -17,7 +17,7 @@ from gradviz.errors import OptimizerError
 from gradviz.step.policy import HALF
 
 
-class _Copy(NamedTuple):
+class Copy(NamedTuple):
     """The master of a 16-bit parameter, and how the parameter was left when the two last agreed."""
 
     name: str
@@ -35,6 +35,11 @@ class Masters:
         In declaration order; those in float16 and bfloat16 get a copy, the others stand for themselves.
     before_rounding : mapping of str to Tensor, optional
         What 16-bit parameters were rounded from, so that no digit is lost.
+
+    Attributes
+    ----------
+    copies : dict
+        By parameter; where there are none, there is nothing to do.
 
     Examples
     --------
@@ -54,7 +59,7 @@ class Masters:
         self, parameters: Mapping[str, nn.Parameter], before_rounding: Mapping[str, Tensor] | None = None
     ) -> None:
         self._parameters: dict[str, nn.Parameter] = {}
-        self._copies: dict[Tensor, _Copy] = {}  # by the parameter itself: an id would not outlive deepcopy or pickle
+        self.copies: dict[Tensor, Copy] = {}  # by the parameter itself: an id would not outlive deepcopy or pickle
         for name, p in parameters.items():
             self._add(name, p, (before_rounding or {}).get(name, p))
 
@@ -66,11 +71,11 @@ class Masters:
     def _add(self, name: str, p: nn.Parameter, value: Tensor) -> None:
         replaced = self._parameters.get(name)
         if replaced is not None:
-            self._copies.pop(replaced, None)
+            self.copies.pop(replaced, None)
         self._parameters[name] = p
         if p.dtype in HALF:
             master = nn.Parameter(value.detach().to(p.device, torch.float32, copy=True))
-            self._copies[p] = _Copy(name, master, p.dtype, _left_at(p))
+            self.copies[p] = Copy(name, master, p.dtype, _left_at(p))
 
     @property
     def optimized(self) -> list[Tensor]:
@@ -79,28 +84,28 @@ class Masters:
 
     def of(self, p: Tensor) -> Tensor:
         """The master of a parameter, or the parameter itself if it has none."""
-        copy = self._copies.get(p)
+        copy = self.copies.get(p)
         return p if copy is None else copy.master
 
     def of_all(self, parameters: Sequence[Tensor]) -> Sequence[Tensor]:
         """The masters of some parameters, or the parameters themselves."""
-        return [self.of(p) for p in parameters] if self._copies else parameters
+        return [self.of(p) for p in parameters] if self.copies else parameters
 
     def __len__(self) -> int:
-        return len(self._copies)
+        return len(self.copies)
 
     def widened(self, parameters: Sequence[Tensor], gradients: list[Tensor | None]) -> list[Tensor | None]:
         """The gradients of some parameters as their masters take them: in float32."""
-        if not self._copies:
+        if not self.copies:
             return gradients
         return [
-            gradient.float() if gradient is not None and p in self._copies else gradient
+            gradient.float() if gradient is not None and p in self.copies else gradient
             for p, gradient in zip(parameters, gradients, strict=True)
         ]
 
     def drop_gradients(self) -> None:
         """No master has a ``.grad``, so that an optimizer leaves it alone."""
-        for copy in self._copies.values():
+        for copy in self.copies.values():
             copy.master.grad = None
 
     def check(self, parameters: Mapping[str, Tensor]) -> None:
@@ -111,7 +116,7 @@ class Masters:
         OptimizerError
         """
         for name, p in parameters.items():
-            if p.dtype in HALF and p not in self._copies and name in self._parameters:
+            if p.dtype in HALF and p not in self.copies and name in self._parameters:
                 raise OptimizerError(
                     f"{name} is {str(p.dtype).removeprefix('torch.')} now, and was not when the optimizer was made: it "
                     "has no float32 copy, in which small updates would not be lost. Convert the model first, and then "
@@ -135,13 +140,13 @@ class Masters:
         OptimizerError
             If a parameter has moved to another device or dtype, away from its master and the optimizer's state.
         """
-        for p, copy in self._copies.items():
+        for p, copy in self.copies.items():
             if p.dtype != copy.dtype or p.device != copy.master.device:
                 raise OptimizerError(
                     f"{copy.name} was {copy.dtype} on {copy.master.device} when the optimizer was made, and is "
                     f"{p.dtype} on {p.device} now. Move or convert the model first, and then make the step or trainer."
                 )
-        for p, copy in self._copies.items():
+        for p, copy in self.copies.items():
             left_at = _left_at(p)
             if left_at == copy.left_at and not thorough:
                 continue
@@ -149,28 +154,28 @@ class Masters:
                 rounded = copy.master.to(p.dtype)
                 same = (rounded == p) | (rounded.isnan() & p.isnan())
                 copy.master.copy_(torch.where(same, copy.master, p))
-            self._copies[p] = copy._replace(left_at=left_at)
+            self.copies[p] = copy._replace(left_at=left_at)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The masters by the names of their parameters."""
-        return {copy.name: copy.master.detach() for copy in self._copies.values()}
+        return {copy.name: copy.master.detach() for copy in self.copies.values()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over the masters of parameters that have been written back to what they were."""
         with torch.no_grad():
-            for p, copy in list(self._copies.items()):
+            for p, copy in list(self.copies.items()):
                 copy.master.copy_(state[copy.name])
-                self._copies[p] = copy._replace(left_at=_left_at(p))
+                self.copies[p] = copy._replace(left_at=_left_at(p))
 
     def hand_down(self) -> None:
         """Round the masters that had a gradient into their parameters, after a step; others stay as they are."""
-        copies = {p: copy for p, copy in self._copies.items() if copy.master.grad is not None}
+        copies = {p: copy for p, copy in self.copies.items() if copy.master.grad is not None}
         if not copies:
             return
         with torch.no_grad():
             torch._foreach_copy_(list(copies), [copy.master for copy in copies.values()])
         for p, copy in copies.items():
-            self._copies[p] = copy._replace(left_at=_left_at(p))
+            self.copies[p] = copy._replace(left_at=_left_at(p))
 
 
 def _left_at(p: Tensor) -> tuple[int, int]:

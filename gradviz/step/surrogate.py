@@ -54,7 +54,7 @@ def template(optimizer: Optimizer, reached: Collection[Tensor]) -> dict[Tensor, 
     reached = set(reached)
     held = {p: place for place, group in enumerate(optimizer.param_groups) for p in group["params"]}
     new = {p for p in held if p in reached and not keeps(optimizer.state, p)}
-    due = {p: place for p, place in held.items() if p in (new if is_torch_s(optimizer) else reached)}
+    due = {p: place for p, place in held.items() if p in (new if is_torch_s(type(optimizer)) else reached)}
     if not due:
         return {}
     try:
@@ -71,17 +71,16 @@ def template(optimizer: Optimizer, reached: Collection[Tensor]) -> dict[Tensor, 
         return {}
 
 
-def is_torch_s(optimizer: Optimizer) -> bool:
-    """Whether the optimizer is one of torch's own, which are known to the letter.
+def is_torch_s(kind: type[Optimizer]) -> bool:
+    """Whether a class of optimizers is one of torch's own, which are known to the letter.
 
     Examples
     --------
     >>> class Mine(torch.optim.SGD): ...
-    >>> p = [nn.Parameter(torch.ones(2))]
-    >>> is_torch_s(torch.optim.SGD(p)), is_torch_s(Mine(p))
+    >>> is_torch_s(torch.optim.SGD), is_torch_s(Mine)
     (True, False)
     """
-    return f"{type(optimizer).__module__}.".startswith("torch.optim.")
+    return f"{kind.__module__}.".startswith("torch.optim.")
 
 
 def needs_closure(optimizer: Optimizer) -> bool:
@@ -102,7 +101,7 @@ def _try_out(optimizer: Optimizer, held: Mapping[Tensor, int], due: Mapping[Tens
     gradient_of = _sparse_zeros if isinstance(optimizer, torch.optim.SparseAdam) else torch.zeros_like
     # torch's own optimizers take each parameter by itself, and pass over those without a gradient: one of each shape
     # is enough. One of the user's may look at all of them.
-    by_itself = is_torch_s(optimizer) and not isinstance(optimizer, torch.optim.LBFGS)
+    by_itself = is_torch_s(type(optimizer)) and not isinstance(optimizer, torch.optim.LBFGS)
     first: dict[Any, Tensor] = {}
     like = {p: first.setdefault(_looks(p, place), p) if by_itself else p for p, place in due.items()}
     nothing = torch.empty(0)
@@ -118,7 +117,7 @@ def _try_out(optimizer: Optimizer, held: Mapping[Tensor, int], due: Mapping[Tens
     zero_loss()
     stand_in = _StandIns(twins)
     surrogate: Any = stand_in(optimizer)
-    if not is_torch_s(optimizer):  # which may look for a state in ways that do not ask for one
+    if not is_torch_s(type(optimizer)):  # which may look for a state in ways that do not ask for one
         for p in due:
             if keeps(optimizer.state, p):
                 surrogate.state[twins[p]]  # made by being asked for

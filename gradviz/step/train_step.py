@@ -23,7 +23,7 @@ from gradviz.grad.capture.found import lengths
 from gradviz.grad.capture.session import Session
 from gradviz.grad.leaves import Leaves, leaves_of
 from gradviz.step import saved
-from gradviz.step.batch import Batch, InputCast, as_group, in_words, map_leaves, tensors_of
+from gradviz.step.batch import Batch, InputCast, as_batch, as_group, in_words, map_leaves, tensors_of
 from gradviz.step.clip import as_clip
 from gradviz.step.evaluation import Differentiator, Evaluation
 from gradviz.step.fixed_point import FixedPoint
@@ -204,7 +204,6 @@ class TrainStep:
             untouched(self.model, *loss_modules, beside=self.drawing),
             gradients_kept(found.leaves.parameters),
             outside_inference_mode(),
-            torch.enable_grad(),
             self._in_training_mode(),
             without_hooks(found.parameters),
         ):
@@ -256,7 +255,7 @@ class TrainStep:
         found = Found.of(self.model)
         scale_state, iteration = state["loss_scale_state"], state["i"].item()
         used = scale_used(self.loss_scale, scale_state)
-        with outside_inference_mode(), self.stream or _NOTHING, self._capturing(found):
+        with self._surroundings(found):
             group = self._group(batch, found)
             is_new_mask = self._follow(found)
             take = self._minimize if self._needs_closure else self._descend
@@ -267,10 +266,12 @@ class TrainStep:
                 raise
         if self.keep_gradients:  # what is written into .grad from here on is none of the kept gradient's business
             drop_gradients(self.masters.of_all(found.parameters))
-        self.optimizer_state.settle()
+        if self.optimizer_state.template:
+            self.optimizer_state.settle()
         frozen, unfrozen, by = self.mask.changes()
         self.report = Report(used, not tried.is_finite, frozen, unfrozen, self._closure_calls, by)
-        self.skips.watch(tried, used, iteration)
+        if self.evaluate.may_skip:
+            self.skips.watch(tried, used, iteration)
         self._is_done = True
         new = self._following(state, group, tried)
         if self.session is not None:
@@ -287,6 +288,12 @@ class TrainStep:
             self._expected.check(new, iteration, found.kind, found.leaves.looks)
         return new
 
+    def _surroundings(self, found: Found) -> contextlib.AbstractContextManager[Any]:
+        """What a step happens in: mostly nothing, and each context that does nothing is felt by a small step."""
+        if self.session is None and self.stream is None and not torch.is_inference_mode_enabled():
+            return _NOTHING
+        return _within(outside_inference_mode(), self.stream or _NOTHING, self._capturing(found))
+
     def _follow(self, found: Found) -> bool:
         """Take in what was done to the model since the step before; whether that changed what is trained."""
         if not found.parameters:
@@ -296,7 +303,8 @@ class TrainStep:
             self.mode.set()  # a handler that validates may have set the flags of the whole model
         if is_new_mask:
             self.masters.check(found.leaves.parameters)
-        self.masters.refresh()
+        if self.masters.copies:
+            self.masters.refresh()
         torch.clear_autocast_cache()  # or autocast around the run goes on with old weights
         return is_new_mask
 
@@ -317,17 +325,22 @@ class TrainStep:
 
     def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
-        with _NOTHING if torch.is_grad_enabled() else torch.enable_grad(), self._in_training_mode():
+        with self._in_training_mode():
             tried = self._evaluate(group, scale_state, found, iteration)
-        self.masters.refresh()  # a forward pass may write into parameters, to hold their norm say
-        if self.observer is not None:  # or the gradients by name are never made
-            self.observer.see("backward", tried.gradient)
+        masters, observer = self.masters, self.observer
+        if masters.copies:
+            masters.refresh()  # a forward pass may write into parameters, to hold their norm say
+        if observer is not None:  # or the gradients by name are never made
+            observer.see("backward", tried.gradient)
         if tried.is_finite:
             self._hand_over(tried)
-            self._before_step()
+            if observer is not None:
+                observer.before_step()
             take_step(self.optimizer)
-            self.masters.hand_down()
-            self._after_step()
+            if masters.copies:
+                masters.hand_down()
+            if observer is not None:
+                observer.after_step()
         else:
             drop_gradients(found.parameters)
         return tried
@@ -342,7 +355,7 @@ class TrainStep:
         def closure() -> Tensor:
             self._closure_calls += 1
             self.masters.hand_down()
-            with torch.enable_grad(), self._in_training_mode():
+            with self._in_training_mode():
                 tried = self._evaluate(group, scale_state, found, iteration, is_first=not first)
             if self.observer is not None and not first:
                 self.observer.see("backward", tried.gradient)
@@ -352,7 +365,8 @@ class TrainStep:
                 unmoved.extend((p, p.detach().clone()) for p in held if p.grad is None)
             return tried.loss
 
-        self._before_step()
+        if self.observer is not None:
+            self.observer.before_step()
         self.optimizer.step(closure)  # type: ignore[arg-type]
         if not first:
             raise OptimizerError(f"{type(self.optimizer).__name__}.step(closure) never called its closure.")
@@ -360,22 +374,22 @@ class TrainStep:
         with torch.no_grad():
             for p, value in unmoved:  # directions of earlier steps would move what is frozen or unused now
                 p.copy_(value)
-        self._after_step()
+        if self.observer is not None:
+            self.observer.after_step()
         return first[0]
 
     def _evaluate(
         self, group: Sequence[Batch], scale_state: Any, found: Found, iteration: int, *, is_first: bool = True
     ) -> Evaluation:
         """Loss and gradients, and what is captured on the way; of an optimizer's own evaluations, in the first."""
-        arguments = group, scale_state, found, self.model_state, self._expected, iteration
         session = self.session
         if session is None or not self._is_capturing or not is_first:
-            return self.evaluate(*arguments)
+            return self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
         session.lengths = lengths([batch.inputs for batch in group], session.capture.batch_dim)
         self.evaluate.session = session
         try:
             with session.forward():
-                tried = self.evaluate(*arguments)
+                tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
         except BaseException:
             session.forget()  # what was seen of a step that broke off belongs to none
             raise
@@ -417,14 +431,6 @@ class TrainStep:
             self._hooked_on = found.leaves
             session.attach()
         return _NOTHING
-
-    def _before_step(self) -> None:
-        if self.observer is not None:
-            self.observer.before_step()
-
-    def _after_step(self) -> None:
-        if self.observer is not None:
-            self.observer.after_step()
 
     def _hand_over(self, tried: Evaluation, *, is_shown: bool = True) -> None:
         """Give the optimizer its gradients: clipped, and None where no path led to a parameter."""
@@ -479,9 +485,12 @@ class TrainStep:
         return "backward" if self._clip is None else "clipped", gradient
 
     def _in_training_mode(self) -> contextlib.AbstractContextManager[Any]:
+        """Train mode, and gradients."""
         # A loop sets the flags once for the whole run; a step on its own sets them for itself, where there are any.
-        as_it_should = self.mode is not None or (self.model.training and not self.mask.holds_still)
-        return _NOTHING if as_it_should else TrainingMode(self.model)
+        is_set = self.mode is not None or (self.model.training and not self.mask.holds_still)
+        if is_set and torch.is_grad_enabled():
+            return _NOTHING
+        return _within(torch.enable_grad(), _NOTHING if is_set else TrainingMode(self.model))
 
     def optimized(self, leaves: Leaves | None = None) -> frozenset[str]:
         """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0.
@@ -548,8 +557,10 @@ class TrainStep:
 
     def _group(self, batch: Any, found: Found) -> list[Batch]:
         like = next(iter(found.leaves.parameters.values()))
-        dtype = self.precision.input_dtype(like.dtype)
-        return [self.cast(one, like.device, dtype) for one in as_group(batch, self.accumulate)]
+        device, dtype = like.device, self.precision.input_dtype(like.dtype)
+        if self.accumulate == 1:
+            return [self.cast(as_batch(batch), device, dtype)]
+        return [self.cast(one, device, dtype) for one in as_group(batch, self.accumulate)]
 
 
 @names_nearest_keyword
@@ -680,6 +691,17 @@ def train_step(
 
 
 _NOTHING = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _within(*contexts: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
+    """All of them, entered one after the other."""
+    with contextlib.ExitStack() as stack:
+        for each in contexts:
+            stack.enter_context(each)
+        yield
+
+
 _grad = operator.attrgetter("grad")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gradviz.grad.leaves import Kind, Leaves, leaves_of
-from gradviz.step.optimizers import held_by, rate
+from gradviz.step.optimizers import held_by, who_moves
 
 
 class Held(NamedTuple):
@@ -63,7 +64,7 @@ class Models:
         """Whether anything has changed since the last look: parameters, their flags, or who holds them."""
         leaves = [leaves_of(model) for model in self.by_prefix.values()]
         kinds = [each.trainable()[0] for each in leaves]
-        groups = [_glance(optimizer) for optimizer in self._optimizers]
+        groups = list(map(who_moves, self._optimizers))
         if _are(leaves, self._leaves) and _are(kinds, self._kinds) and groups == self._groups:
             return False
         self._leaves, self._kinds, self._groups = leaves, kinds, groups
@@ -140,9 +141,4 @@ class Models:
 
 
 def _are(some: Sequence[object], others: Sequence[object]) -> bool:
-    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
-
-
-def _glance(optimizer: Optimizer) -> list[Any]:
-    # Not the rate itself, which a schedule sets anew in every step.
-    return [(rate(group) != 0, list(map(id, group["params"]))) for group in optimizer.param_groups]
+    return len(some) == len(others) and all(map(operator.is_, some, others))

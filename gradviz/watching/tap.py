@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -163,7 +162,7 @@ class Tap:
             # A scale is known when it is taken out; until then the entries are kept.
             if is_scaled:
                 copies = {name: gradient.detach().clone() for name, gradient in gradients.reached.items()}
-                self._clones = replace(gradients, given=copies)
+                self._clones = Gradients(copies, gradients.unused, gradients.kind)
             else:
                 self._recorder.count(draft, "backward", gradients)
 
@@ -172,7 +171,9 @@ class Tap:
         return self._recorder.wants_histograms(self._count)
 
     def _sample(self, gradients: Gradients) -> bytes | None:
-        return self._recorder.sample("backward", gradients, of=self.place)
+        """Some entries of what was measured last, as they are now; None if they cannot be read so."""
+        plan = None if self._draft is None else self._draft.plan
+        return None if plan is None else plan.sample(gradients)
 
     def _check_touched(self, gradients: Gradients) -> None:
         """Whether somebody has written into the gradients since the backward pass."""
@@ -261,7 +262,8 @@ class Tap:
     def _count_entries(self, draft: Draft, stage: str, gradients: Gradients, scale: float) -> None:
         """Take histograms of gradients in which there is a scale."""
         if scale != 1:
-            gradients = replace(gradients, given={name: g / scale for name, g in gradients.reached.items()})
+            divided = {name: g / scale for name, g in gradients.reached.items()}
+            gradients = Gradients(divided, gradients.unused, gradients.kind)
         self._recorder.count(draft, stage, gradients)
 
     def _see_clipped(self, draft: Draft, gradients: Gradients, left: float) -> None:

@@ -425,7 +425,7 @@ OF_TYPES = {
 
 def _without_copies(parameters: Any) -> Masters:
     made = Masters(parameters)
-    made._copies.clear()
+    made.copies.clear()
     return made
 
 

@@ -203,7 +203,7 @@ def complete(metrics: Iterable[Metric]) -> dict[str, np.floating[Any]]:
 
 def floats(reported: Mapping[str, np.floating[Any]]) -> dict[str, float]:
     """Reported values as Python's own numbers, for those who write or draw them."""
-    return {name: float(value) for name, value in reported.items()}
+    return dict(zip(reported, map(float, reported.values()), strict=True))
 
 
 def _is_float64(value: Any) -> bool:
