@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gradviz.widgets.dtype_table import dtype_table as dtype_table
     from gradviz.widgets.frozen_mask import frozen_mask as frozen_mask
     from gradviz.widgets.heatmap import heatmap as heatmap
+    from gradviz.widgets.inspector import inspector as inspector
     from gradviz.widgets.page import save_html as save_html
 
 __version__ = _version("gradviz-jupyter")
@@ -72,6 +73,7 @@ _HOMES = {
     "evaluator": "gradviz.loop.evaluator",
     "frozen_mask": "gradviz.widgets.frozen_mask",
     "heatmap": "gradviz.widgets.heatmap",
+    "inspector": "gradviz.widgets.inspector",
     "norm": "gradviz.grad.algebra",
     "reap": "gradviz.grad.capture.reap",
     "record_vjp": "gradviz.grad.capture.sow",

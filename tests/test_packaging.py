@@ -19,7 +19,7 @@ from build import ProjectBuilder
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-WIDGETS = ["dtype_table", "frozen_mask", "heatmap"]
+WIDGETS = ["dtype_table", "frozen_mask", "heatmap", "inspector"]
 BUNDLE = [f"gradviz/static/{name}.{kind}" for name in [*WIDGETS, "page"] for kind in ("css", "js")]
 RECORD = "js/bundle.sha256"
 

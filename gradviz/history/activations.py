@@ -17,6 +17,8 @@ from gradviz.history.selection import Selection
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gradviz.history.inspected import Inspected
+
 
 class Activations(History):
     """What a run captured, as a history whose parameters are names and calls. Made by `activations_of`.
@@ -58,6 +60,12 @@ class Activations(History):
         pairs = [self._store.pairs[place] for place in selection.places(self._store.names).tolist()]
         meant = of_run.set_index(["name", "call"]).index.isin(pairs)
         return of_run[np.asarray(meant)].reset_index(drop=True)
+
+    def inspected(self, name: str, iteration: int | None = None) -> Inspected:
+        """All that is known of a captured value at an iteration; None is the newest."""
+        names = self._store.names
+        captured, _ = self._store.pairs[names.index(name)] if name in names else (name, 0)
+        return self._inspected(name, captured, iteration)
 
     def append(self, *_: Any, **__: Any) -> None:
         """Refused: rows come from the run."""

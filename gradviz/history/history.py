@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
@@ -21,6 +22,7 @@ from gradviz.history.dtypes import DtypePicture
 from gradviz.history.first_nonfinite import FirstNonfinite, first_nonfinite
 from gradviz.history.freezer import Freezer
 from gradviz.history.imported import Imported
+from gradviz.history.lines import Lines
 from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
 from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
@@ -35,6 +37,7 @@ from gradviz.sizes import n_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
+    from gradviz.history.inspected import Inspected
     from gradviz.history.opened import Opened
 
 Listener = Callable[[bool], None]
@@ -266,6 +269,27 @@ class History(View):
         from gradviz.history.asked import asked
 
         return self._reading(lambda: asked(self._store, measure, stage, start, stop, most))
+
+    def inspected(self, name: str, iteration: int | None = None) -> Inspected:
+        """All that is known of one row of its picture at an iteration; None is the newest.
+
+        Raises
+        ------
+        HistoryError
+            If no row has this name.
+        """
+        return self._inspected(name, name, iteration)
+
+    def _inspected(self, name: str, captured: str, iteration: int | None) -> Inspected:
+        """`captured` is the name that its examples have."""
+        from gradviz.history.inspected import inspected
+
+        return self._reading(lambda: inspected(self._store, self._lines, name, captured, iteration))
+
+    @functools.cached_property
+    def _lines(self) -> dict[str, Lines]:
+        by = {"histograms": "parameter", "examples": "name"}
+        return {table: Lines(self._store, self._reading, table, column) for table, column in by.items()}
 
     # Written by recorders --------------------------------------------------------------------------------------
 

@@ -78,10 +78,10 @@ class Host:
         ]
         return {
             "parameters": parameters,
-            "colours": _base64(scale_of(quantity).table),
+            "colours": encoded(scale_of(quantity).table),
             "quantity": asdict(quantity),
             "choices": choices(history),
-            "kept": kept and kept | {"buffers": [_base64(part) for part in kept["buffers"]]},
+            "kept": kept and kept | {"buffers": [encoded(part) for part in kept["buffers"]]},
             "traits": dict(traits),
         }
 
@@ -111,9 +111,12 @@ class Host:
         told = {"kind": "columns", "seq": self._seq, "fresh": self._seq == 1, "level": 0, "stages": ["backward"]}
         content = told | {"run": about | run} | dict(beside or {})
         metrics, epochs = np.array([values[-1, -1]] * 2, "<f8"), np.array([0] if self._seq == 1 else [], "<u4")
-        buffers = [_base64(part) for part in (pack(columns), metrics.tobytes(), epochs.tobytes())]
+        self.deliver(content, (pack(columns), metrics.tobytes(), epochs.tobytes()))
+
+    def deliver(self, content: Mapping[str, Any], buffers: Sequence[bytes]) -> None:
+        """A message, to every widget in the page."""
         send = "([content, buffers]) => host.models.forEach((_, place) => host.send(content, buffers, place))"
-        self.page.evaluate(send, [content, buffers])
+        self.page.evaluate(send, [dict(content), [encoded(part) for part in buffers]])
 
     def point_at(self, row: str, iteration: int) -> str:
         """Point at a cell and read what is said about it."""
@@ -135,5 +138,6 @@ def _serve(route: Route) -> None:
     route.fulfill(path=PROJECT / path)
 
 
-def _base64(data: bytes) -> str:
+def encoded(data: bytes) -> str:
+    """A buffer, for a page."""
     return base64.b64encode(data).decode()

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from playwright.sync_api import sync_playwright
 
-from . import chromium, masks, pixels, tables
+from . import chromium, inspections, masks, pixels, tables
 from .conftest import FLAGS
 from .host import PROJECT, Host
 from .lab import Theme
@@ -95,6 +95,16 @@ SCENES: dict[str, dict[str, Callable[[], Callable[[Host], object]]]] = {
         "healthy": lambda: masks.HEALTHY.show,
         "partly": lambda: masks.PARTLY.show,
         "unused": lambda: masks.UNUSED.show,
+    },
+    "inspector": {
+        "growing": lambda: partial(inspections.Inspected, history=inspections.run(), iteration=1010),
+        "nan": lambda: partial(inspections.Inspected, history=inspections.run(), iteration=1017),
+        "frozen": lambda: partial(
+            inspections.Inspected,
+            history=inspections.run(stages=False, examples=False),
+            parameter="embed.weight",
+            iteration=100,
+        ),
     },
     "dtype_table": {
         "healthy": lambda: partial(tables.Shown, history=tables.healthy()),

@@ -16,6 +16,7 @@ from gradviz.widgets import live
 from gradviz.widgets.dtype_table import dtype_table
 from gradviz.widgets.frozen_mask import FrozenMask, frozen_mask
 from gradviz.widgets.heatmap import Heatmap, for_run, heatmap
+from gradviz.widgets.inspector import Inspector
 from tests.widgets.histories import append, history_of
 
 
@@ -169,7 +170,7 @@ def test_each_kind_has_a_widget_of_its_own_for_a_history():
     assert repr(mask) == f"FrozenMask of {history}"
 
 
-@pytest.mark.parametrize("kind", [Heatmap, FrozenMask])
+@pytest.mark.parametrize("kind", [Heatmap, FrozenMask, Inspector])
 def test_a_bundle_is_small_and_imports_nothing_from_the_network(kind):
     assert len(str(kind._esm).encode()) <= 60_000
     for text in (str(kind._esm), str(kind._css)):

@@ -19,7 +19,7 @@ export interface LossRange {
 
 const LOG_FROM = 100;
 
-interface Point {
+export interface Point {
   /** The middle of what it stands for, and that one's ends, in device pixels. */
   x: number;
   max: number;
@@ -102,7 +102,7 @@ function rangeOf(pieces: Point[][]): LossRange | null {
   return max >= min ? { min, max, log: min > 0 && max >= LOG_FROM * min } : null;
 }
 
-function drawPiece(x: CanvasRenderingContext2D, piece: Point[], y: (value: number) => number, colour: string, dpr: number): void {
+export function drawPiece(x: CanvasRenderingContext2D, piece: Point[], y: (value: number) => number, colour: string, dpr: number): void {
   if (!piece.length) return;
   if (piece.some((point) => point.max > point.min)) {
     x.beginPath();
