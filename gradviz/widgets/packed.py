@@ -96,7 +96,7 @@ def packed(columns: Columns, limit: int) -> tuple[bytes, Columns, bool]:
         if len(small) <= limit:
             return small, columns, rounded
     while len(small) > limit and len(columns) > 1:
-        columns = columns.at_level(columns.level + 1)
+        columns = columns.at_most(len(columns) // 2)
         small = zlib.compress(flat(columns, rounded=True), 6)
     return small, columns, True
 
