@@ -5,6 +5,7 @@ answers what the widget sends (`js/src/page/model.ts`)::
 
     hello                   its message: all there is, as Python would answer it
     ask, statistic, stage   the columns of one of its pictures; what is not among them is an error that says so
+    inspect, name           what is known of a parameter at the nearest iteration that the page has
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from gradviz.history.quantity import Quantity
 from gradviz.widgets.answers import STAGES, looks_of
 from gradviz.widgets.colours import scale_of
 from gradviz.widgets.feed import ColumnFeed
+from gradviz.widgets.inspected import inspected
+from gradviz.widgets.inspector import Inspector
 from gradviz.widgets.live import Live
 from gradviz.widgets.packed import packed
 
@@ -76,7 +79,9 @@ class Embedding:
             content = {**content, "level": shown["level"]}
             if "_quantity" in traits:
                 traits["_quantity"] = shown["quantity"]
+        more = {"inspected": self._inspected(widget.history)} if isinstance(widget, Inspector) else {}
         return {
+            **more,
             "script": self._blob(str(widget._esm).encode()),
             "style": self._blob(str(widget._css).encode()),
             "traits": traits,
@@ -101,6 +106,10 @@ class Embedding:
                 self._drawn[key] = self._draw(history, statistic)
             pictures |= self._drawn[key]
         return pictures
+
+    def _inspected(self, history: History) -> dict[str, Any]:
+        told, buffers = inspected(history)
+        return {"told": self._deflated(told), "buffers": self._deflated(buffers)}
 
     def _draw(self, history: History, statistic: str) -> dict[str, Picture]:
         """A statistic of each stage that there is, all of them within the bytes that it has."""

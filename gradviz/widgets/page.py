@@ -23,6 +23,7 @@ from gradviz.widgets.dtype_table import DtypeTable
 from gradviz.widgets.embedded import Embedding
 from gradviz.widgets.frozen_mask import FrozenMask
 from gradviz.widgets.heatmap import Heatmap
+from gradviz.widgets.inspector import Inspector
 from gradviz.widgets.live import Live, built, lent
 from gradviz.widgets.static_view import headline
 
@@ -32,6 +33,7 @@ _KINDS: dict[type[Live], tuple[str, str]] = {
     Heatmap: ("Heatmap", "tab"),
     FrozenMask: ("Frozen mask", "tab"),
     DtypeTable: ("Dtypes", "tab"),
+    Inspector: ("Inspector", "side"),
 }
 """What a page of a run has: what each is called there, and where it stands."""
 

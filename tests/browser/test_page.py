@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from playwright.sync_api import Browser, Page, expect
 
+import gradviz as gv
 from gradviz.history.history import History
 from gradviz.history.schema import FROZEN, OK, Parameter
 from gradviz.widgets.page import page_of
@@ -154,4 +156,25 @@ def test_it_is_light_or_dark_as_the_system_is_until_switched_and_keeps_nobody_ou
             assert opened.evaluate(RUN.replace('".gv"', "document")) == []
         opened.get_by_role("button", name="light or dark").click()
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    opened.traffic.assert_clean()
+
+
+def test_the_inspector_follows_what_is_chosen_and_says_of_which_iteration_it_knows(page: OpenPage) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    batches = [(torch.randn(32, 8), torch.randint(4, (32,))) for _ in range(N)]
+    loop = gv.trainer(model, "cross_entropy", "adam", histograms_every=20)
+    loop.run(batches, display=None)
+    opened = page(page_of(loop))
+    inspector, heatmap = opened.locator(".gv-inspector"), opened.locator(".gv-heatmap")
+    expect(inspector).to_contain_text("0.weight")
+    expect(inspector).to_contain_text(f"iteration {N - 1}")
+    pixels.wait_painted(heatmap, N)
+    told(opened, "2.bias", 30)
+    opened.mouse.down()
+    opened.mouse.up()
+    expect(inspector).to_contain_text("2.bias")
+    expect(inspector).to_contain_text("iteration 30")
+    expect(inspector).to_contain_text("of iteration 20, the nearest in this page")
+    expect(inspector.get_by_text("waiting")).to_be_hidden()
     opened.traffic.assert_clean()

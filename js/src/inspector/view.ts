@@ -46,7 +46,7 @@ export function view(store: InspectorStore, host: HTMLElement, signal: AbortSign
   const waiting = element("div", "gv-waiting-line", { role: "status" });
   const alert = element("div", "gv-error", { role: "alert" });
   const quiet = (): HTMLElement => element("span", "gv-quiet");
-  const [lossText, lossEnds, normText, normEnds, binsText, examplesText] = [element("span", ""), quiet(), element("span", ""), quiet(), quiet(), quiet()];
+  const [lossText, lossEnds, normText, normEnds, binsText, stagesText, examplesText] = [element("span", ""), quiet(), element("span", ""), quiet(), quiet(), quiet(), quiet()];
   const heading = (word: string, ...beside: HTMLElement[]): HTMLElement => element("div", "gv-heading", {}, element("b", "", {}, word), " ", ...beside);
   const root = element("div", "gv gv-inspector", { "data-lm-suppress-shortcuts": "true" });
   const commands = { point: (iteration: number | null) => link.tell("cursor", iteration === null ? null : { iteration }), choose: (iteration: number) => look(iteration) };
@@ -58,7 +58,7 @@ export function view(store: InspectorStore, host: HTMLElement, signal: AbortSign
   const [bins, stages, examples] = [element("div", ""), element("div", ""), element("div", "")];
   const section = (title: string, beside: HTMLElement, ...parts: HTMLElement[]): HTMLElement => element("section", "gv-section", { "aria-label": title }, heading(title, beside), ...parts);
   const over = element("div", "gv-section", {}, chart.element, axis.element, range.element, keys);
-  const asked = element("div", "gv-asked", {}, section("values, log₂ size", binsText, histogram.element, bins), section("stage", quiet(), stages), section("examples that pull hardest", examplesText, examples));
+  const asked = element("div", "gv-asked", {}, section("values, log₂ size", binsText, histogram.element, bins), section("stage", stagesText, stages), section("examples that pull hardest", examplesText, examples));
   const probe = element("span", "gv-probe", UNSPOKEN);
   root.append(element("div", "gv-inspector-head", {}, element("div", "", {}, name, about, state), element("div", "gv-inspector-tools", {}, newest, picker.element)), alert, over, waiting, asked, probe);
 
@@ -222,7 +222,8 @@ export function view(store: InspectorStore, host: HTMLElement, signal: AbortSign
     asked.classList.toggle("gv-old", isLate || !!error);
     asked.hidden = !answer;
     if (!answer) return;
-    const told = (what: number | null): string => (what === null ? "" : what === answer.iteration && !isLate ? `of iteration ${format.count(what)}` : `of iteration ${format.count(what)}, the nearest recorded`);
+    const told = (what: number | null): string => (what === null ? "" : what === answer.iteration && !isLate ? `of iteration ${format.count(what)}` : `of iteration ${format.count(what)}, the nearest ${store.isOffline ? "in this page" : "recorded"}`);
+    setText(stagesText, wish.iteration === null || wish.iteration === answer.iteration ? "" : told(answer.iteration));
     setText(binsText, told(answer.bins_iteration));
     setText(examplesText, told(answer.examples_iteration));
     histogram.element.hidden = answer.bins_iteration === null;

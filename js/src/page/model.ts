@@ -2,6 +2,8 @@
 import { messageOf } from "../kit/errors";
 import type { Blob64 } from "./blobs";
 import { bytesAt, isBlob } from "./blobs";
+import { Answers } from "./inspected";
+import type { Inspected, Wish } from "./inspected";
 import type { Pictures, Question } from "./pictures";
 import { answer, partOf } from "./pictures";
 
@@ -16,6 +18,7 @@ export interface Part {
   message: Record<string, unknown>;
   buffers: readonly (Blob64 | { picture: string })[];
   pictures: Pictures;
+  inspected?: Inspected;
 }
 
 type Listener = (...values: unknown[]) => void;
@@ -23,12 +26,15 @@ type Content = { kind?: string; id?: string; have?: number; view?: boolean } & R
 
 export class Model {
   readonly #listeners = new Map<string, Set<Listener>>();
+  readonly #answers: Answers | null;
   #isTold = false;
 
   private constructor(
     private readonly part: Part,
     private readonly traits: Record<string, unknown>,
-  ) {}
+  ) {
+    this.#answers = part.inspected ? new Answers(part.inspected) : null;
+  }
 
   static async of(part: Part): Promise<Model> {
     const traits = Object.entries(part.traits).map(async ([name, value]) => [name, isBlob(value) ? new DataView((await bytesAt(value)).buffer) : value]);
@@ -67,13 +73,18 @@ export class Model {
     } else if (content.id) {
       const about = { kind: "answer", id: content.id };
       try {
-        if (content.kind !== "ask") throw new Error("This page is a run as it was saved: nothing can be asked of it.");
-        const [told, buffers] = await answer(this.part.pictures, content as unknown as Question);
-        this.#emit("msg:custom", { ...about, ...told }, buffers);
+        const [told, buffers] = await this.#answer(content);
+        this.#emit("msg:custom", { ...told, ...about }, buffers);
       } catch (error) {
         this.#emit("msg:custom", { ...about, error: messageOf(error) }, []);
       }
     }
+  }
+
+  async #answer(content: Content): Promise<[object, Uint8Array[]]> {
+    if (content.kind === "ask") return answer(this.part.pictures, content as unknown as Question);
+    if (content.kind === "inspect" && this.#answers) return this.#answers.of(content as unknown as Wish);
+    throw new Error("This page is a run as it was saved: nothing else can be asked of it.");
   }
 
   async #whole(): Promise<[object, Uint8Array[]]> {
