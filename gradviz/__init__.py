@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gradviz.step.step_state import StepState as StepState
     from gradviz.step.train_step import train_step as train_step
     from gradviz.watching.watch import watch as watch
+    from gradviz.widgets.dashboard import dashboard as dashboard
     from gradviz.widgets.doctor import doctor as doctor
     from gradviz.widgets.dtype_table import dtype_table as dtype_table
     from gradviz.widgets.frozen_mask import frozen_mask as frozen_mask
@@ -68,6 +69,7 @@ _HOMES = {
     "check_grad": "gradviz.grad.checked",
     "checked": "gradviz.grad.checked",
     "compare": "gradviz.history.compare",
+    "dashboard": "gradviz.widgets.dashboard",
     "doctor": "gradviz.widgets.doctor",
     "dtype_table": "gradviz.widgets.dtype_table",
     "evaluator": "gradviz.loop.evaluator",

@@ -118,28 +118,20 @@ def columns_of(rows: Rows, loss: Column) -> Columns:
     """A column for each row."""
     norms = rows.planes["norm"]
     values = np.concatenate((norms, loss.values[:, None]), axis=1)
-    with np.errstate(all="ignore"):
-        picture = values.astype(np.float32)
+    picture = drawn(values)
     flags = np.zeros(values.shape, np.uint8)
     if rows.planes["state"].any():
         flags[:, :-1] = _STATE_FLAGS[rows.planes["state"]]
-    zero = picture == 0
-    if zero.any():
-        # float32 holds less than float64: what lies beyond its ends is drawn at the end, not as zero or infinity.
-        small = zero & (values != 0)
-        picture[small] = np.copysign(_FLOAT32.smallest_subnormal, values[small])
+    if not picture.all():
         flags[:, :-1] |= (norms == 0) * np.uint8(ZERO)
-    odd = ~np.isfinite(picture)
+    odd = np.isnan(picture)
     if odd.any():
-        large = odd & np.isfinite(values)
-        picture[odd] = np.nan
-        picture[large] = np.copysign(_FLOAT32.max, values[large])
         for name, flag in zip(COUNTS, (NAN, POSINF, NEGINF), strict=True):  # only where a norm is not finite
             flags[:, :-1] |= (rows.planes[name] > 0) * np.uint8(flag)
         uncounted = odd[:, :-1] & np.isnan(rows.planes["nan"]) & np.isin(rows.planes["state"], _MEASURED)
-        flags[:, :-1] |= uncounted * _kinds(norms)  # the norm alone is known, and says as much
+        flags[:, :-1] |= uncounted * kinds(norms)  # the norm alone is known, and says as much
         flags[:, :-1] |= (np.isnan(picture[:, :-1]) & (flags[:, :-1] == 0)) * np.uint8(NOT_RECORDED)
-        flags[:, -1] = _kinds(loss.values)
+        flags[:, -1] = kinds(loss.values)
     if loss.missing is not None:
         flags[loss.missing, -1] = NOT_RECORDED
     first = rows.iteration.astype(np.uint32)
@@ -169,7 +161,25 @@ def bounded(pieces: Iterable[Rows], thinned: NDArray[np.int64], most: int) -> Co
     return picture.columns
 
 
-def _kinds(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+def drawn(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """As a picture holds them: NaN for what is not finite.
+
+    float32 holds less than float64: what lies beyond its ends is drawn at the end, not as zero or infinity.
+    """
+    with np.errstate(all="ignore"):
+        picture = values.astype(np.float32)
+    if not picture.all():
+        small = (picture == 0) & (values != 0)
+        picture[small] = np.copysign(_FLOAT32.smallest_subnormal, values[small])
+    odd = ~np.isfinite(picture)
+    if odd.any():
+        large = odd & np.isfinite(values)
+        picture[odd] = np.nan
+        picture[large] = np.copysign(_FLOAT32.max, values[large])
+    return picture
+
+
+def kinds(values: NDArray[np.float64]) -> NDArray[np.uint8]:
     """The flags of what is not finite."""
     kinds: NDArray[np.uint8] = np.select(
         [np.isnan(values), values == np.inf, values == -np.inf],

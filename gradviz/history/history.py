@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from gradviz.errors import HistoryError, RecordingWarning, described, nearest, warn, whole
 from gradviz.history.cells import Picture
 from gradviz.history.changes import Change, changes
+from gradviz.history.controls import Controls
 from gradviz.history.dtypes import DtypePicture
 from gradviz.history.first_nonfinite import FirstNonfinite, first_nonfinite
 from gradviz.history.freezer import Freezer
 from gradviz.history.imported import Imported
 from gradviz.history.lines import Lines
+from gradviz.history.metrics import MetricPicture
 from gradviz.history.overview import Columns
 from gradviz.history.progress import Progress
 from gradviz.history.run.keeper import IF_EXISTS, IfExists, Keeper
@@ -112,6 +114,8 @@ class History(View):
         self.progress = Progress()
         self.freezer: Freezer | None = None
         """Of the run that is under way; None where there is none that can be asked."""
+        self.controls: Controls | None = None
+        """Of the same run."""
         self.n_completed = 0
         """How often something was added to an iteration that pictures may have shown without it: see `complete`."""
         self.captures: bool | None = False
@@ -713,6 +717,10 @@ class History(View):
         """
         return self._reading(lambda: first_nonfinite(self._store, self._picture.overview()[0]))
 
+    def nonfinite_since(self, start: int) -> FirstNonfinite | None:
+        """The same, of the iterations from the row `start` on: for whoever knows of none before."""
+        return self._reading(lambda: first_nonfinite(self._store, self._picture.columns(start)))
+
     # Read by widgets -------------------------------------------------------------------------------------------
 
     @property
@@ -744,6 +752,10 @@ class History(View):
     def dtype_picture(self) -> DtypePicture:
         """One for each who asks: the loss scale, dtypes, and how the newest gradients are distributed."""
         return DtypePicture(self._store, self._reading)
+
+    def metric_picture(self) -> MetricPicture:
+        """One for each who asks: the loss and metrics, by iteration and by epoch."""
+        return MetricPicture(self._store, self._reading)
 
     def subscribe(self, listener: Listener) -> None:
         """Call a bound method after every append, for as long as its object lives."""

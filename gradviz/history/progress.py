@@ -28,6 +28,8 @@ class Progress:
         Means of this epoch so far.
     loss : float
         The newest batch's own.
+    overhead : float
+        What recording costs now, as a share of the iteration without it; NaN where that is not known.
     message : str or None
         One line for the reader, such as the error that ended the run.
     """
@@ -40,6 +42,7 @@ class Progress:
     every: int | None = 1
     metrics: dict[str, float] = field(default_factory=dict)
     loss: float = math.nan
+    overhead: float = math.nan
     message: str | None = None
     _began: float = 0.0
     _began_at: int = 0

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Self
 
 from gradviz.errors import LoopError, at_least_0, names_nearest_keyword
+from gradviz.loop.controls import RunControls
 from gradviz.loop.data import Data
 from gradviz.loop.display import Display
 from gradviz.loop.events import State
+from gradviz.loop.gate import Gate
 from gradviz.loop.settings import ThreadSettings
 from gradviz.loop.stretch import Stretch
 from gradviz.loop.turns import Turns
@@ -89,6 +91,9 @@ class Controlled(Turns):
         self, data: Data, epochs: int, iterations: int | None, in_place: bool, display: Display
     ) -> Stretch | None:
         raise NotImplementedError
+
+    def _controls(self, stretch: Stretch, in_background: bool) -> RunControls:
+        return RunControls(self, stretch, in_background=in_background)
 
     @names_nearest_keyword
     def start(
@@ -179,17 +184,55 @@ class Controlled(Turns):
         >>> loop.unpause().stop().wait().status
         'halted'
         """
+        gate = self._shut()
+        if self._worker is None or not self._worker.is_here:
+            gate.wait_until_it_rests()
+        return self
+
+    def _shut(self) -> Gate:
+        """Have the run wait after the iteration that is under way; its gate."""
         stretch = self._asked("pause")
-        in_worker = self._worker is not None and self._worker.is_here
-        if stretch.is_in_this_thread and not in_worker:
+        if stretch.is_in_this_thread and (self._worker is None or not self._worker.is_here):
             raise LoopError(
                 "loop.pause() waits for another thread to unpause, and this run is in the one that asks. Run it in the "
                 "background: loop.start(data)."
             )
         stretch.gate.close()
-        if not in_worker:
-            stretch.gate.wait_until_it_rests()
+        return stretch.gate
+
+    def step(self) -> Self:
+        """Let a run that is paused take one iteration, and come back when it waits again, or is over.
+
+        Between the last iteration of an epoch and the first of the next one lie the epoch's handlers and its
+        validation: they run with the step that follows.
+
+        Raises
+        ------
+        LoopError
+            If no run is under way, or it is not paused.
+
+        Examples
+        --------
+        >>> import torch, gradviz as gv
+        >>> from torch import nn
+        >>> loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd")
+        >>> loop = loop.start([(torch.ones(4, 2), torch.ones(4, 1))] * 10, epochs=100_000).pause()
+        >>> before = loop.state.iteration
+        >>> loop.step().step().state.iteration - before, loop.state.status
+        (2, 'paused')
+        >>> loop.stop().wait().status
+        'halted'
+        """
+        self._let_one_pass().wait_until_it_rests()
         return self
+
+    def _let_one_pass(self) -> Gate:
+        """Have the run take one iteration; its gate."""
+        gate = self._asked("step").gate
+        if not gate.shut:
+            raise LoopError("loop.step() takes one iteration of a run that is paused: loop.pause() first.")
+        gate.step()
+        return gate
 
     def unpause(self) -> Self:
         """Let training go on after `pause`.

@@ -19,6 +19,8 @@ class Gate:
         Whether the run has to look here at all.
     shut : bool
         Whether it should wait.
+    steps : int
+        Iterations that may pass although it is shut.
     stops : bool
         Whether it should stop.
 
@@ -35,6 +37,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.asked = self.shut = self.stops = False
+        self.steps = 0
         self._tasks: deque[Callable[[bool], None]] = deque()
         self._rests = self._over = False
         self._changed = Condition()
@@ -49,14 +52,29 @@ class Gate:
         """Let it go on."""
         with self._changed:
             self.shut = self._rests = False
+            self.steps = 0
             self.asked = self.stops or bool(self._tasks)
             self._changed.notify_all()
+
+    def step(self) -> None:
+        """Let one iteration pass; the gate stays shut behind it."""
+        with self._changed:
+            if self.shut:
+                self.steps += 1
+                self._rests = False
+                self._changed.notify_all()
+
+    def took_step(self) -> None:
+        """An iteration has passed."""
+        with self._changed:
+            self.steps = max(self.steps - 1, 0)
 
     def stop(self) -> None:
         """Ask it to stop, also while it waits."""
         with self._changed:
             self.stops = self.asked = True
             self.shut = self._rests = False
+            self.steps = 0
             self._changed.notify_all()
 
     def put(self, task: Callable[[bool], None]) -> None:
@@ -82,10 +100,15 @@ class Gate:
         with self._changed:
             self.asked = self.shut or self.stops or bool(self._tasks)
 
+    @property
+    def holds(self) -> bool:
+        """Whether the run waits here now."""
+        return self.shut and not self.steps
+
     def rest(self) -> None:
-        """The run waits until the gate is open, or there is something to do."""
+        """The run waits until it may pass, or there is something to do."""
         with self._changed:
-            while self.shut and not self._tasks:
+            while self.holds and not self._tasks:
                 self._rests = True
                 self._changed.notify_all()
                 self._changed.wait(HEARD_S)

@@ -118,7 +118,7 @@ class Loop(Handled, Checkpointed, Measured, Controlled):
         display : {"auto", "live", None}
             In a notebook, ``"auto"`` shows the run while it trains; when it is over, however it ended, a still picture
             takes its place, which stays when the notebook is opened without a kernel or exported. ``"live"`` keeps the
-            live heatmap instead, which lasts as long as the kernel. Elsewhere both show how far the run is on stderr;
+            live dashboard instead, which lasts as long as the kernel. Elsewhere both show how far the run is on stderr;
             see ``log`` of `trainer`. None shows nothing.
 
         Returns

@@ -73,7 +73,11 @@ class Stretch:
     @property
     def is_in_this_thread(self) -> bool:
         """Whether it runs, or waits to go on, in the thread that asks."""
-        return self._thread == threading.get_ident()
+        return self.is_in(threading.current_thread())
+
+    def is_in(self, thread: threading.Thread) -> bool:
+        """Whether it runs, or waits to go on, in this thread."""
+        return self._thread == thread.ident
 
     def begin(self) -> None:
         """Try it, and show it; nothing has moved then.

@@ -208,7 +208,7 @@ class Training:
         if not self.gate.asked:
             return None
         self.gate.do_tasks()
-        if self.gate.shut:
+        if self.gate.holds:
             self._rest()
         return "halt_loop" if self.gate.stops else None
 
@@ -221,7 +221,7 @@ class Training:
         with self.guard.at_once:
             if self.guard.requested:  # since it was last asked for
                 raise KeyboardInterrupt
-            while self.gate.shut:
+            while self.gate.holds:
                 self.gate.rest()
                 self.gate.do_tasks()
         self.course.leave_out(time.perf_counter() - began)
@@ -320,6 +320,8 @@ class Training:
         """An iteration has run: count it, and write its row."""
         state, progress = self.state, self.history.progress
         self.iterations_run += 1
+        if self.gate.steps:
+            self.gate.took_step()
         self.course.advance()
         state.metrics = shown(self.metrics.values()) | self.validated
         progress.epoch, progress.iteration = state.epoch, self.iterations_run

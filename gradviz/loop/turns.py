@@ -14,6 +14,7 @@ from torch import nn
 from gradviz.errors import LoopError
 
 if TYPE_CHECKING:
+    from gradviz.history.controls import Controls
     from gradviz.loop.background import Worker
     from gradviz.loop.loop import Loop
     from gradviz.loop.stretch import Stretch
@@ -89,6 +90,9 @@ class Turns:
     _under_way: Stretch | None = None
     _worker: Worker | None = None
 
+    def _controls(self, stretch: Stretch, in_background: bool) -> Controls:
+        raise NotImplementedError
+
     @contextmanager
     def _turn(self, stretch: Stretch) -> Iterator[None]:
         self._take_turn(stretch)
@@ -102,11 +106,12 @@ class Turns:
             self._check_own_turn()
             self._check_others(in_background)
             self._worker, self._under_way = None, stretch
+            self._training.history.controls = self._controls(stretch, in_background)
             _trained.add(self)
 
     def _give_turn(self, stretch: Stretch) -> None:
         if self._under_way is stretch:
-            self._under_way = None
+            self._under_way = self._training.history.controls = None
 
     def _check_idle(self) -> None:
         """Raise if a run is under way, of this loop, or of another one on what this trains."""

@@ -141,6 +141,7 @@ class StepRecorder:
             finally:  # last: who hears of the row finds all there is of the iteration
                 self._recorder.commit(draft, outcome)
             self.pace.end_iteration(was_recorded=draft is not None)
+            self.history.progress.overhead = self.pace.overhead
 
     def _write_captured(self, captured: Captured, outcome: Outcome) -> None:
         self._captured = None

@@ -515,6 +515,7 @@ class Watch:
         self._iteration += 1
         self._in_iteration, self._n_passes = False, 0
         self._pace.end_iteration(was_recorded=taken.draft is not None)
+        self._history.progress.overhead = self._pace.overhead
 
     def _commit(self) -> None:
         """Write the row of the last iteration: nothing more is told of it."""

@@ -14,7 +14,7 @@ from gradviz.history.history import History
 from gradviz.history.selection import Selection, selection
 from gradviz.widgets.answers import answer, choices
 from gradviz.widgets.colours import scale_of
-from gradviz.widgets.live import Live, asked_for, built, close_unwanted, live_of
+from gradviz.widgets.live import Live, asked_for, built
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,14 +104,6 @@ class Heatmap(Live):
         return self.history.chosen(self.selection)
 
 
-def for_run(history: History) -> Heatmap:
-    """The widget of a history, for a run to show while it lasts; those of earlier runs are closed."""
-    close_unwanted(but=history)
-    widget = live_of(Heatmap, history)
-    widget.run_begins()
-    return widget
-
-
 @names_nearest_keyword
 def heatmap(x: Any, *, of: Of = "parameters") -> Heatmap:
     """The heatmap of a loop or a history: rows are parameters, columns iterations, colour the gradient's norm.
@@ -152,7 +144,9 @@ def heatmap(x: Any, *, of: Of = "parameters") -> Heatmap:
             raise HistoryError(
                 f"A comparison shows parameters. Of one run's intermediate values: gv.heatmap(history, of={of!r})."
             )
-        return Heatmap(x.ratios())
+        widget = Heatmap(x.ratios())
+        widget.ask_for()
+        return widget
     history = getattr(x, "history", x)
     if of == "activations" and isinstance(history, History):
         x = activations_of(history)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anywidget
 import traitlets
@@ -52,9 +52,10 @@ class Live(anywidget.AnyWidget):
     def __init__(self, history: History, **traits: Any) -> None:
         self.history = history
         super().__init__(_run=history.identity, **traits)
-        self._asked_for = False
-        self._over = False
+        self._wanted_by: set[str] = set()
         self._views = 0
+        self.part_of: Whole | None = None
+        """What goes with it, if anything does: that one says when it is closed."""
         self.publisher = Publisher(history, self._feed(), self._send_message, self._keep)
         self._described: list[Parameter] | None = None
         self.on_msg(self._on_message)
@@ -97,21 +98,26 @@ class Live(anywidget.AnyWidget):
 
     def run_begins(self) -> None:
         """A run shows this widget."""
-        self._over = False
+        self._wanted_by.add("run")
 
     def run_is_over(self) -> None:
         """The run shows it no longer: nothing is sent until a page says that it has a view, or the user wants one."""
-        self._over = True
+        self._wanted_by.discard("run")
         self._rest()
 
     def ask_for(self) -> None:
         """The user wants this widget, which therefore lives on."""
-        self._asked_for = True
+        self._wanted_by.add("user")
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether the user wants it by itself."""
+        return "user" in self._wanted_by
 
     @property
     def unwanted(self) -> bool:
-        """Whether it was shown by a run that is over, and nobody looks at it, as far as we have heard."""
-        return self._over and not self._asked_for and not self._views
+        """Whether no run shows it, the user did not ask for it, and nobody looks at it, as far as we have heard."""
+        return not self._wanted_by and not self._views
 
     def _rest(self) -> None:
         if self.unwanted:
@@ -120,8 +126,10 @@ class Live(anywidget.AnyWidget):
     def close(self) -> None:
         """Send nothing any more and leave the page; closing twice is fine."""
         self.publisher.close()
-        for key in [key for key, widget in _open.items() if widget is self]:
-            del _open[key]
+        forget(self)
+        whole, self.part_of = self.part_of, None
+        if whole is not None:
+            whole.close()
         if self.comm is not None:
             # nbclient keeps the last state of closed widgets too, and saves it in the notebook. A message of a method
             # that no browser knows takes back what weighs; an update would make a browser load the empty module.
@@ -136,9 +144,34 @@ def _sent(parameter: Parameter) -> dict[str, Any]:
     return dict(parameter, shape=None if shape is None else list(shape))
 
 
-L = TypeVar("L", bound=Live)
+class Whole(Protocol):
+    """A widget that others are parts of; it ends with any of them."""
 
-_open: dict[tuple[type[Live], int], Live] = {}
+    def close(self) -> None:
+        """End it."""
+
+
+class OfHistory(Protocol):
+    """A widget of which a history has one."""
+
+    history: History
+
+    def __init__(self, history: History) -> None: ...
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether it can be closed once another run is shown."""
+
+    def ask_for(self) -> None:
+        """The user wants it."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+L = TypeVar("L", bound=OfHistory)
+
+_open: dict[tuple[type[OfHistory], int], OfHistory] = {}
 """Widgets that are not closed, by their kind and the identity of their history (which they keep alive)."""
 
 
@@ -160,6 +193,12 @@ def lent(kind: type[L], history: History) -> Iterator[L]:
     finally:
         if widget is not own:
             widget.close()
+
+
+def forget(widget: OfHistory) -> None:
+    """The history has it no longer."""
+    for key in [key for key, each in _open.items() if each is widget]:
+        del _open[key]
 
 
 def asked_for(kind: type[L], x: Any, name: str, *, shows: str, of_a_selection: str = "") -> L:
@@ -198,5 +237,5 @@ def _instead(x: Any, name: str, of_a_selection: str) -> str:
 def close_unwanted(but: History) -> None:
     """Close what was shown by runs that are over and is looked at no longer, unless it is of this history."""
     for widget in list(_open.values()):
-        if widget.unwanted and widget.history is not but:
+        if widget.unwanted and widget.history is not but and getattr(widget, "part_of", None) is None:
             widget.close()

@@ -96,7 +96,7 @@ class Output:
 
 
 def show_run(history: History, display: Display) -> Output | None:
-    """Put the heatmap of a history under the running cell; nothing happens outside a notebook.
+    """Put the dashboard of a history under the running cell; nothing happens outside a notebook.
 
     With "auto" there is something to `Output.freeze` when the run is over.
     """
@@ -104,7 +104,7 @@ def show_run(history: History, display: Display) -> Output | None:
         return None
     from IPython.display import display as show
 
-    from gradviz.widgets.heatmap import for_run
+    from gradviz.widgets.dashboard import for_run
 
     widget = for_run(history)
     if display == "live":
@@ -115,7 +115,7 @@ def show_run(history: History, display: Display) -> Output | None:
 
 
 def code_for(history: History) -> str:
-    """The line that shows the heatmap of a history, in the names that the user's notebook has for things."""
+    """The line that shows the dashboard of a history, in the names that the user's notebook has for things."""
     names = sys.modules["IPython"].get_ipython().user_ns if in_kernel() else {}
     public = {name: value for name, value in list(names.items()) if name.isidentifier() and not name.startswith("_")}
     module = next((name for name, value in public.items() if value is sys.modules["gradviz"]), "gv")
@@ -123,7 +123,7 @@ def code_for(history: History) -> str:
     itself = [name for name, value in public.items() if value is history]
     # Without a name, as in a function, one that is free: under a name that is taken would come another run's.
     free = next(name for name in ("loop", "this_loop", "the_loop_of_this_run") if name not in names)
-    return f"{module}.heatmap({[*owners, *itself, free][0]})"
+    return f"{module}.dashboard({[*owners, *itself, free][0]})"
 
 
 def _has(value: Any, history: History) -> bool:

@@ -21,6 +21,9 @@ Send = Callable[[dict[str, Any], list[bytes]], None]
 MIN_INTERVAL_S = 0.1
 """Ten messages a second look live; Jupyter's server drops all of them above a thousand."""
 
+HIDDEN_INTERVAL_S = 1.0
+"""What nobody sees is only to be there when somebody looks."""
+
 SEND_SHARE = 100
 """Between two messages passes at least this many times the cost of one, so that sending stays under 1 % of a run."""
 
@@ -67,7 +70,7 @@ class Publisher:
         self._send = send
         self._keep = keep
         self._lock = threading.RLock()  # a hello may come on another thread than the training's
-        self._live = False
+        self._live = self._is_hidden = False
         self._failed = False
         self._seq = 0
         self._next_s = 0.0
@@ -80,9 +83,13 @@ class Publisher:
             if final:
                 self._guarded(self._keep_whole)
 
-    def show(self) -> None:
-        """Begin to send: a view is there. Before that nothing is built."""
+    def show(self, *, is_hidden: bool = False) -> None:
+        """Begin to send: a view is there. Before that nothing is built.
+
+        With `is_hidden` it lies behind others, and gets a message a second until the page says that it is seen.
+        """
         if not self._live:
+            self._is_hidden = is_hidden
             self._begin()
             self._guarded(lambda: self._publish(fresh=True))
             self._guarded(self._keep_whole)
@@ -92,6 +99,8 @@ class Publisher:
 
         A view says hello too; it may have come inside a box, which Python is not told of otherwise.
         """
+        if view:
+            self._is_hidden = False
         if view and not self._live:
             self.show()
         elif self._live and have != self._seq:
@@ -129,7 +138,7 @@ class Publisher:
         # Of the last two the cheaper one: the first message, and one that was held up, say nothing of the next.
         pause_s = min(SEND_SHARE * min(now - began, self._cost_s), MAX_INTERVAL_S)
         self._cost_s = now - began
-        self._next_s = now + max(self.min_interval_s, pause_s)
+        self._next_s = now + max(HIDDEN_INTERVAL_S if self._is_hidden else self.min_interval_s, pause_s)
         self.sent.messages += 1
         self.sent.n_bytes += sum(map(len, buffers))
         self.sent.seconds += now - began

@@ -66,7 +66,7 @@ def static_bundle(history: History, code: str, *, limit: int = LIMIT_BYTES, has_
     ----------
     history : History
     code : str
-        The line that shows the live heatmap again.
+        The line that shows the dashboard again.
     limit : int
         Of its size. A picture that is larger, also in coarse grain, is left out.
     has_picture : bool
@@ -77,7 +77,7 @@ def static_bundle(history: History, code: str, *, limit: int = LIMIT_BYTES, has_
     dict of str to str
         "text/html" and "text/plain", at most `limit` together.
     """
-    lines, findings, again = headline(history), list(_findings(history)), "The live heatmap again: "
+    lines, findings, again = headline(history), list(_findings(history)), "The dashboard again: "
     plain = "\n".join([*lines, *findings, again + code])
     state, dot, numbers = escape(lines[0]).partition(" · ")
     above = "<br>".join([f"<strong>{state}</strong>{dot}{numbers}", *map(escape, lines[1:])])

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { describeLoss, describeParameter, sentence } from "../src/heatmap/describe";
 import { count, duration, glance, iterations, power, precise, shape, shortDtype } from "../src/kit/format";
-import { epochText, fraction, iterationText } from "../src/heatmap/head";
+import { epochText, fraction, iterationText } from "../src/run/status";
 import { noteText } from "../src/heatmap/legend";
 import type { Quantity } from "../src/data/store";
 import { summary } from "../src/heatmap/summary";

@@ -88,7 +88,7 @@ def test_every_picture_of_the_finished_notebook_shows_every_iteration(run: Run) 
     figure = run.notebook.figure(run.training)
     static.assert_shows(figure, run.norms)
     static.assert_words(figure, "Completed", "epoch 20 of 20", f"iteration {len(run.norms)} of {len(run.norms)}")
-    assert figure.locator("code").inner_text() == "gv.heatmap(loop)"
+    assert figure.locator("code").inner_text() == "gv.dashboard(loop)"
 
     assert run.notebook.page.locator(".gv-heatmap").count() == 1
     widget = run.notebook.widget(run.last)

@@ -56,7 +56,7 @@ def saved(shared_notebook: OpenNotebook) -> Saved:
     norms = page.frame("training.history.norms")
     static.assert_shows(figure, norms)  # in the live session
     static.assert_words(figure, "Completed", "epoch 2 of 2", "iteration 100 of 100", r"mean loss [\d.]+", "accuracy")
-    assert figure.locator("code").inner_text() == "gv.heatmap(training)"
+    assert figure.locator("code").inner_text() == "gv.dashboard(training)"
     page.save()
     page.shutdown()
     return Saved(page, norms)
@@ -86,7 +86,7 @@ def test_a_notebook_reopened_without_its_kernel_shows_the_picture(
     assert page.is_trusted(1) is trusted
     figure = page.figure(1)
     static.assert_shows(figure, saved.norms)
-    static.assert_words(figure, "Completed", r"gv\.heatmap\(training\)")
+    static.assert_words(figure, "Completed", r"gv\.dashboard\(training\)")
     contrast.assert_readable(figure)
     dark = figure.locator("img.gv-dark")
     assert dark.is_visible() is (trusted and theme == "dark")
@@ -106,7 +106,7 @@ def test_an_exported_page_shows_the_picture_without_a_network(saved: Saved, brow
         page.goto((tmp_path / saved.notebook.file.with_suffix(".html").name).as_uri(), wait_until="domcontentloaded")
         figure = page.locator("figure")
         static.assert_shows(figure, saved.norms)
-        static.assert_words(figure, "Completed", r"gv\.heatmap\(training\)")
+        static.assert_words(figure, "Completed", r"gv\.dashboard\(training\)")
         figure.screenshot(path=saved.notebook.screenshot_path("static-nbconvert"))
     finally:
         context.close()

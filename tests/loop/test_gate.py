@@ -124,3 +124,30 @@ def test_a_run_that_is_over_does_nothing_more_and_says_so():
     gate.leave()
     gate.put(lambda is_running: done.append(is_running))
     assert done == [False, False]
+
+
+def test_shut_it_lets_as_many_iterations_pass_as_it_is_told():
+    gate, passed = Gate(), []
+    gate.close()
+
+    def run():
+        while not gate.stops:
+            while gate.holds:
+                gate.rest()
+            if gate.stops:
+                return
+            passed.append(True)
+            gate.took_step()
+
+    thread = Thread(target=run)
+    thread.start()
+    for n in (1, 2, 3):
+        gate.step()
+        gate.wait_until_it_rests()
+        assert len(passed) == n
+        assert gate.asked
+    gate.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    gate.step()
+    assert gate.steps == 0, "it is not shut"

@@ -13,9 +13,10 @@ import gradviz as gv
 from gradviz.history.history import History
 from gradviz.history.schema import OK, Parameter
 from gradviz.widgets import live
+from gradviz.widgets.dashboard import for_run
 from gradviz.widgets.dtype_table import dtype_table
 from gradviz.widgets.frozen_mask import FrozenMask, frozen_mask
-from gradviz.widgets.heatmap import Heatmap, for_run, heatmap
+from gradviz.widgets.heatmap import Heatmap, heatmap
 from gradviz.widgets.inspector import Inspector
 from tests.widgets.histories import append, history_of
 
@@ -125,12 +126,13 @@ def test_a_browser_s_hello_is_answered():
 
 def test_the_widget_of_a_run_goes_when_the_next_one_begins_unless_somebody_looks_at_it():
     first, second, third = history_of("a"), history_of("b"), history_of("c")
-    widget = for_run(first)
-    widget._repr_mimebundle_()
+    whole = for_run(first)
+    whole._repr_mimebundle_()
+    widget = whole.panel
     widget._on_message(widget, {"kind": "hello", "have": 0, "view": True}, [])
-    assert for_run(second) is not widget
+    assert for_run(second) is not whole
     assert widget.comm is not None  # its run goes on, around the other
-    widget.run_is_over()
+    whole.run_is_over()
     widget._on_message(widget, {"kind": "bye"}, [])
     widget._on_message(widget, {"kind": "bye"}, [])
     sent = widget.publisher.sent.messages
@@ -143,16 +145,18 @@ def test_the_widget_of_a_run_goes_when_the_next_one_begins_unless_somebody_looks
     assert widget.comm is not None
     widget._on_message(widget, {"kind": "bye"}, [])
     assert for_run(third).comm is not None
-    assert widget.comm is None
+    assert [each.comm for each in (whole, *whole.parts)] == [None] * (1 + len(whole.parts))
 
 
 def test_a_widget_that_the_user_asked_for_lives_on():
     first = history_of("a")
     widget = heatmap(first)
     widget._repr_mimebundle_()
-    assert for_run(first) is widget
-    widget.run_is_over()
+    whole = for_run(first)
+    assert whole.heatmap is widget
+    whole.run_is_over()
     for_run(history_of("b"))
+    assert whole.panel.comm is None
     sent = widget.publisher.sent.messages
     first.notify(final=True)
     assert widget.comm is not None

@@ -49,7 +49,7 @@ def test_the_last_numbers_are_said_as_the_live_heatmap_says_them():
     progress.status, progress.epoch, progress.epochs, progress.iterations = "interrupted", 3, 6, 2106
     progress.iteration, progress.metrics = 1284, {"loss": 0.2141, "accuracy": 0.98765, "gain": -INF}
     line = "Interrupted · epoch 4 of 6 · iteration 1,284 of 2,106 · mean loss 0.214 · accuracy 0.988 · gain −inf"
-    assert plain(history) == f"{line}\nThe live heatmap again: {CODE}"
+    assert plain(history) == f"{line}\nThe dashboard again: {CODE}"
     text = static_bundle(history, CODE)["text/html"]
     assert f"<strong>Interrupted</strong>{line.removeprefix('Interrupted')}" in text
     assert f"<code>{CODE}</code>" in text

@@ -50,7 +50,7 @@ const WAITING: Run = {
   epochs: null,
   iteration: 0,
   iterations: null,
-  nothing: "no iteration recorded yet",
+  nothing: "waiting for the kernel …",
   left_s: null,
   metric_names: [],
   message: null,
@@ -68,6 +68,8 @@ export class Feed<Traits extends FeedTraits = FeedTraits, Message extends Column
   seq = 0;
   newest = 0;
   catchingUp = false;
+  /** Whether there was no kernel to hear what was said last, as after it was restarted. */
+  isLost = false;
   /** Our own failure, in a line. */
   error: string | null = null;
 
@@ -116,12 +118,23 @@ export class Feed<Traits extends FeedTraits = FeedTraits, Message extends Column
   /** Tell Python what is here; a view also says that it is one, for it may have come inside a box. */
   hello(view = false): void {
     this.#askedAt = performance.now();
-    this.model.send(view ? { kind: "hello", have: this.seq, view } : { kind: "hello", have: this.seq });
+    this.say(view ? { kind: "hello", have: this.seq, view } : { kind: "hello", have: this.seq });
   }
 
   /** A view is gone: Python closes what nobody looks at. */
   bye(): void {
-    this.model.send({ kind: "bye" });
+    this.say({ kind: "bye" });
+  }
+
+  /** Say something to Python; returns whether there is somebody to hear it, now or later. */
+  say(message: { kind: string } & Record<string, unknown>): boolean {
+    try {
+      this.model.send(message);
+    } catch {
+      this.isLost = true;
+      this.notify({ kind: "notice" });
+    }
+    return !this.isLost;
   }
 
   readParameters(): void {

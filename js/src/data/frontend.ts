@@ -1,7 +1,9 @@
 // The entry of a widget: an anywidget front end (AFM). A factory, because some hosts evaluate the module once for many
 // widgets: nothing lives at the level of the module. The feed belongs to the model and is shared by its views.
 import type { AnyModel, InitializeProps, RenderProps } from "@anywidget/types";
+import { element, setText } from "../kit/element";
 import { messageOf } from "../kit/errors";
+import { whenSized } from "../kit/sized";
 import type { Feed, FeedTraits } from "./feed";
 import type { AnswerMessage, Buffer, ColumnsMessage } from "./wire";
 
@@ -48,9 +50,21 @@ export function frontEnd<T extends FeedTraits, M extends ColumnsMessage, F exten
       const [life, end] = lifetime(signal);
       try {
         feed ??= listen(model, life);
-        show(feed, el, life);
-        feed.hello(true);
-        life.addEventListener("abort", () => feed!.bye());
+        const of = feed;
+        // Above every view: that there is no kernel any more, once that is known.
+        const lost = element("div", "gv-lost", { role: "status" });
+        const forget = of.subscribe(() => setText(lost, of.isLost ? "no kernel: this picture is as it was" : ""));
+        el.append(lost);
+        show(of, el, life);
+        // One that lies hidden, behind a tab, asks for nothing.
+        whenSized(el.querySelector<HTMLElement>(".gv") ?? el, life, () => {
+          of.hello(true);
+          life.addEventListener("abort", () => of.bye());
+        });
+        life.addEventListener("abort", () => {
+          forget();
+          lost.remove();
+        });
       } catch (error) {
         // No view to show it in: a plain line must do.
         el.textContent = `gradviz could not draw: ${messageOf(error)}`;

@@ -102,7 +102,7 @@ export class Store extends Feed<Traits> {
 
   /** Put a question to Python, which answers when the kernel is free. */
   ask(question: { id: string; statistic: string; stage: string; start: number; stop: number }): void {
-    this.model.send({ kind: "ask", ...question });
+    this.say({ kind: "ask", ...question });
   }
 
   protected override take(message: ColumnsMessage, metrics: Float64Array): void {

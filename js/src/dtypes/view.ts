@@ -181,7 +181,8 @@ export class View {
   }
 
   #nothing(): string {
-    const { run } = this.feed;
+    const { run, newest } = this.feed;
+    if (!newest) return run.nothing!;
     if (!this.#items.length) return (run.iteration && run.nothing) || "nothing is recorded yet: dtypes come with the first iteration";
     return this.#search.value.trim() ? "no parameter has such a name" : "no row is flagged";
   }

@@ -57,11 +57,11 @@ export class MaskStore extends Feed<FeedTraits, MaskMessage> {
     if (this.waiting.has(wish.name)) return;
     const id = String(Math.random());
     this.waiting.set(wish.name, { ...wish, id });
-    this.say(null);
-    this.model.send({ kind: wish.verb, id, parameters: wish.parameters, modules: wish.modules });
+    this.tell(null);
+    if (!this.say({ kind: wish.verb, id, parameters: wish.parameters, modules: wish.modules })) this.waiting.delete(wish.name);
   }
 
-  say(text: string | null, isError = false): void {
+  tell(text: string | null, isError = false): void {
     this.said = text === null ? null : { text, isError };
     this.notify({ kind: "notice" });
   }
@@ -80,8 +80,8 @@ export class MaskStore extends Feed<FeedTraits, MaskMessage> {
     const wish = [...this.waiting.values()].find((each) => each.id === id);
     if (!wish) return;
     this.waiting.delete(wish.name);
-    if (error) this.say(`${wish.name} was not ${done(wish.verb)}. ${error}`, true);
-    else this.say(`${wish.name} is ${done(wish.verb)} from iteration ${iteration} on`);
+    if (error) this.tell(`${wish.name} was not ${done(wish.verb)}. ${error}`, true);
+    else this.tell(`${wish.name} is ${done(wish.verb)} from iteration ${iteration} on`);
   }
 }
 

@@ -182,7 +182,7 @@ export class View {
     const { store } = this;
     const act = this.#actOf(row);
     if (act !== "freeze" && act !== "unfreeze") return;
-    if (store.barred) return store.say(store.barred, true);
+    if (store.barred) return store.tell(store.barred, true);
     const kind = kindOf(row, this.#parameters);
     const text =
       act === "freeze"
