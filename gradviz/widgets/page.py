@@ -25,11 +25,13 @@ from gradviz.widgets.frozen_mask import FrozenMask
 from gradviz.widgets.heatmap import Heatmap
 from gradviz.widgets.inspector import Inspector
 from gradviz.widgets.live import Live, built, lent
+from gradviz.widgets.panel import Panel
 from gradviz.widgets.static_view import headline
 
 IfExists = Literal["error", "overwrite"]
 
 _KINDS: dict[type[Live], tuple[str, str]] = {
+    Panel: ("How the run stands", "top"),
     Heatmap: ("Heatmap", "tab"),
     FrozenMask: ("Frozen mask", "tab"),
     DtypeTable: ("Dtypes", "tab"),
@@ -108,7 +110,9 @@ def page_of(x: Any, *, statistics: Sequence[str] | None = None) -> str:
         for data, place in embedding.blobs.items()
     )
     title = _title(history)
-    lines = "".join(f"<p>{escape(line)}</p>" for line in (*headline(history), " · ".join(_when(history))))
+    has_panel = any(part["place"] == "top" for part in parts)  # which says how the run stands
+    said = [*([] if has_panel else headline(history)), " · ".join(_when(history))]
+    lines = "".join(f"<p>{escape(line)}</p>" for line in said)
     return f"""<!doctype html>
 <html lang="en">
 <head>

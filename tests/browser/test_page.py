@@ -128,8 +128,12 @@ def test_a_long_run_is_seen_whole_and_deep_inside_by_single_iterations(page: Ope
     opened.traffic.assert_clean()
 
 
-def test_nothing_can_be_frozen_from_a_page(page: OpenPage) -> None:
+def test_nothing_can_be_frozen_or_steered_from_a_page_and_it_says_what_went_wrong(page: OpenPage) -> None:
     opened = page(page_of(run()))
+    panel = opened.locator(".gv-page-top")
+    expect(panel).to_contain_text("Completed")
+    expect(panel).to_contain_text("encoder.bias went non-finite")
+    expect(panel.get_by_role("button", name=re.compile("pause|stop", re.IGNORECASE))).to_have_count(0)
     opened.get_by_role("tab", name="Frozen mask").click()
     mask = opened.locator(".gv-mask")
     expect(mask.get_by_text("encoder").first).to_be_visible()

@@ -54,7 +54,13 @@ def long_run(values: np.ndarray) -> History:
 
 def test_a_page_has_every_picture_of_a_run_and_no_address():
     page = page_of(history_of("encoder.weight", "head.weight"))
-    assert [part["label"] for part in parts_of(page)] == ["Heatmap", "Frozen mask", "Dtypes", "Inspector"]
+    assert [part["label"] for part in parts_of(page)] == [
+        "How the run stands",
+        "Heatmap",
+        "Frozen mask",
+        "Dtypes",
+        "Inspector",
+    ]
     assert "gradviz " in page
     # The name of a kind of picture, of which nothing is ever asked.
     others = {"http://www.w3.org/2000/svg"}
