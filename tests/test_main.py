@@ -63,10 +63,10 @@ def read(address: str, host: str | None = None) -> str:
 
 def test_a_run_that_is_still_written_is_shown_and_a_reload_shows_more(run, shown):
     server, address = shown
-    assert "iteration 1" in read(address)
+    assert '"iteration":1,' in read(address)
     append(run)
     run.flush()
-    assert "iteration 2" in read(address)
+    assert '"iteration":2,' in read(address)
     server.send_signal(signal.SIGINT)
     rest, _ = server.communicate(timeout=60)
     assert server.returncode == 0
