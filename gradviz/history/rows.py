@@ -85,6 +85,10 @@ class Block:
         self._statistics = np.empty((len(STATISTICS), capacity, n_parameters))
         self._state = np.empty((capacity, n_parameters), np.uint8)
         self._iteration, self._epoch = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+        self._iterations, self._epochs = (
+            memoryview(self._iteration),
+            memoryview(self._epoch),
+        )  # in less time, one by one
         self._length = 0
 
     def holds(self, n_parameters: int, capacity: int) -> bool:
@@ -118,7 +122,7 @@ class Block:
         at = self._length
         if at == self._capacity or attempt != self.attempt or len(states) != self.n_parameters:
             return False
-        self._iteration[at], self._epoch[at] = iteration, epoch
+        self._iterations[at], self._epochs[at] = iteration, epoch
         if self.n_parameters:
             self._statistics[:, at] = statistics.T
             self._state[at] = states
