@@ -91,7 +91,7 @@ def test_where_it_went_wrong_is_said_and_shown_in_the_heatmap(notebook: OpenNote
     expect(verdict).to_contain_text("went non-finite")
     assert page.evaluate("list(loop.history.first_nonfinite())[:2]") == [150, "2.weight"]
     expect(verdict).to_contain_text("2.weight went non-finite (NaN) at iteration 150")
-    verdict.get_by_role("button", name="Show").click()
+    verdict.get_by_role("button", name="Show", exact=True).click()
     expect(dashboard.locator(".gv-heatmap .gv-focused")).to_contain_text("weight")
     page.traffic.assert_clean()
 
@@ -99,7 +99,7 @@ def test_where_it_went_wrong_is_said_and_shown_in_the_heatmap(notebook: OpenNote
 def test_what_is_pointed_at_in_the_heatmap_is_so_in_the_curves_and_back(notebook: OpenNotebook) -> None:
     page, dashboard = opened(notebook, SETUP, RAN, "gv.dashboard(loop)")
     curve = dashboard.locator(".gv-curve").first
-    dashboard.locator("canvas.gv-heat").hover()
+    dashboard.locator("canvas.gv-heat").hover(force=True, position={"x": 200, "y": 6})
     expect(curve.locator(".gv-curve-cursor")).to_be_visible()
     expect(dashboard.locator(".gv-curve")).to_have_count(4)
     curve.locator("canvas").hover()
