@@ -104,7 +104,7 @@ class Sheet:
         if tuple(row) != self._names:
             self._take_in(schema)
             self._names = tuple(row)
-            self._cells = [memoryview(self._columns[name].values) for name in row]
+            self._cells = [self._columns[name].values.data for name in row]
             absent = [column.missing for name, column in self._columns.items() if name not in row]
             self._lacks = [missing for missing in absent if missing is not None]
         at = self._length
