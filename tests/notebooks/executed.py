@@ -43,7 +43,7 @@ class Executed:
     Attributes
     ----------
     notebook : NotebookNode
-        With its outputs, and the state of its widgets, as nbclient saves it.
+        With its outputs.
     values : dict
         What its names stood for at the end, as far as that is plain.
     peak_gb, seconds : float
@@ -67,9 +67,10 @@ def executed(name: str) -> Executed:
     notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(_LAST))
     with tempfile.TemporaryDirectory() as folder:
-        client = NotebookClient(
-            notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": folder}}, allow_errors=True
-        )
+        # As JupyterLab saves it: what holds the state of widgets is exported as widgets, which need a network.
+        settings = {"store_widget_state": False, "allow_errors": True, "timeout": 600}
+        where = {"metadata": {"path": folder}}
+        client = NotebookClient(notebook, kernel_name="python3", resources=where, **settings)
         begun = time.monotonic()
         client.execute()
         seconds = time.monotonic() - begun
