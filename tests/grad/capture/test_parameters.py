@@ -13,13 +13,14 @@ from gradviz.errors import CaptureWarning
 
 
 def net():
+    """In float64: what a LayerNorm of two does to the last digits of an example alone, and in a batch, is large."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2), nn.LayerNorm(2))
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2), nn.LayerNorm(2)).double()
 
 
 def batch(n=6):
     torch.manual_seed(1)
-    return torch.randn(n, 3), torch.randn(n, 2)
+    return torch.randn(n, 3, dtype=torch.float64), torch.randn(n, 2, dtype=torch.float64)
 
 
 def alone(model, x, y, loss):
