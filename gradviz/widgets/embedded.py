@@ -38,7 +38,7 @@ DRAWN_CELLS = 8_000_000
 SHOWN = "norm backward"
 """The picture that a widget shows by itself."""
 
-_NOT_TOLD = {"_esm", "_css", "_anywidget_id", "_kept", "_parameters"}
+_NOT_TOLD = {"_esm", "_css", "_anywidget_id", "_kept", "_inspected", "_parameters"}
 
 _ALONE = {"controls": None}
 """What a message says in a page: there is no run that could be steered."""
