@@ -220,18 +220,26 @@ def asked_for(kind: type[L], x: Any, name: str, *, shows: str, of_a_selection: s
     """
     history = getattr(x, "history", x)
     if not isinstance(history, History):
-        raise TypeError(f"{name}() shows {shows}; got {_instead(x, name, of_a_selection)}")
+        more = of_a_selection if isinstance(x, View) else ""
+        raise TypeError(f"{name}() shows {shows}; got {instead(x, f'gv.{name}({{}})')}{more}")
     widget = live_of(kind, history)
     widget.ask_for()
     return widget
 
 
-def _instead(x: Any, name: str, of_a_selection: str) -> str:
+def instead(x: Any, call: str) -> str:
+    """What came in the place of a history, and what to write: `call` with what should stand there instead.
+
+    Examples
+    --------
+    >>> instead("runs/a", "gv.heatmap({})")
+    "a path. Write gv.heatmap(gv.History.open('runs/a'))."
+    """
     if isinstance(x, View):
-        return f"a selection, and it shows whole histories: gv.{name}(history){of_a_selection}"
+        return f"a selection, and it shows whole histories: {call.format('history')}"
     if isinstance(x, str | os.PathLike):
-        return f"a path. Write gv.{name}(gv.History.open({os.fspath(x)!r}))."
-    return f"{described(x)}. Write gv.{name}(loop)."
+        return f"a path. Write {call.format(f'gv.History.open({os.fspath(x)!r})')}."
+    return f"{described(x)}. Write {call.format('loop')}."
 
 
 def close_unwanted(but: History) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
@@ -24,7 +25,7 @@ from gradviz.widgets.embedded import Embedding
 from gradviz.widgets.frozen_mask import FrozenMask
 from gradviz.widgets.heatmap import Heatmap
 from gradviz.widgets.inspector import Inspector
-from gradviz.widgets.live import Live, built, lent
+from gradviz.widgets.live import Live, built, instead, lent
 from gradviz.widgets.panel import Panel
 from gradviz.widgets.static_view import headline
 
@@ -86,7 +87,7 @@ def save_html(
     """
     target = _target(path, if_exists)
     text = page_of(x, statistics=statistics)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    unfinished = target.with_name(f".gradviz-{os.getpid()}-{threading.get_ident()}")
     try:
         # Whole or not at all: somebody may be looking at the file that was there.
         unfinished.write_text(text, encoding="utf-8")
@@ -156,8 +157,8 @@ def _shown(x: Any) -> tuple[History, list[Part]]:
     history = getattr(x, "history", x)
     if not isinstance(history, History):
         raise TypeError(
-            f"save_html() saves a loop, a watch, a history, a comparison or a widget; got {described(x)}. "
-            'Write gv.save_html(loop, "run.html").'
+            "save_html() saves a loop, a watch, a history, a comparison or a widget; got "
+            + instead(x, 'gv.save_html({}, "run.html")')
         )
     parts: list[Part] = [(label, place, kind, history) for kind, (label, place) in _KINDS.items()]
     with suppress(HistoryError):  # where nothing was captured
@@ -170,10 +171,13 @@ def _statistics(history: History, wanted: Sequence[str] | None) -> Sequence[str]
         return history.measures
     if isinstance(wanted, str):
         raise TypeError(f"statistics is a list of names; write statistics=({wanted!r},).")
+    if not isinstance(wanted, Iterable):
+        raise TypeError(f'statistics is a list of names, such as ("norm", "rms"); got {described(wanted)}.')
+    wanted = list(wanted)
     for name in wanted:
         if name not in history.measures:
             raise HistoryError(f"This run has no statistic {name!r}: {nearest(str(name), history.measures)}")
-    return list(wanted)
+    return wanted
 
 
 def _target(path: str | os.PathLike[str], if_exists: str) -> Path:
@@ -182,6 +186,12 @@ def _target(path: str | os.PathLike[str], if_exists: str) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f'path is that of a file, such as "run.html"; got {described(path)}.')
     target = Path(path)
+    try:
+        target.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise HistoryError(f"{str(target)!r} names no file: {getattr(error, 'strerror', None) or error}.") from error
     if target.is_dir():
         raise HistoryError(f"{target} is a folder. Name a file in it: gv.save_html(x, {str(target / 'run.html')!r}).")
     if not target.parent.is_dir():

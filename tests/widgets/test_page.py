@@ -145,16 +145,33 @@ def test_a_file_is_replaced_only_on_demand_and_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "said"), [("", "is a folder"), ("nowhere/run.html", "There is no folder"), (3, "path is that of a file")]
+    ("path", "said"),
+    [
+        ("", "is a folder"),
+        ("nowhere/run.html", "There is no folder"),
+        (3, "path is that of a file"),
+        ("a\0b", "names no file: embedded null byte"),
+        ("a" * 300, "names no file: File name too long"),
+    ],
 )
 def test_a_path_that_cannot_be_written_is_refused(tmp_path, path, said):
     with pytest.raises((HistoryError, TypeError), match=said):
         save_html(history_of("w"), tmp_path / path if isinstance(path, str) else path)
 
 
+def test_a_name_may_be_as_long_as_that_of_any_file(tmp_path):
+    assert save_html(history_of("w"), tmp_path / ("a" * 255)).exists()
+
+
 def test_what_cannot_be_saved_and_misspelt_words_are_refused(tmp_path):
     with pytest.raises(TypeError, match=r"got the number 3|got 3|got an? int"):
         save_html(3, tmp_path / "run.html")
+    with pytest.raises(TypeError, match=r"gv\.save_html\(gv\.History\.open\('runs/a'\), \"run\.html\"\)"):
+        save_html("runs/a", tmp_path / "run.html")
+    with pytest.raises(TypeError, match="a selection, and it shows whole histories"):
+        save_html(history_of("w").select(iterations=0), tmp_path / "run.html")
+    with pytest.raises(TypeError, match="statistics is a list of names"):
+        save_html(history_of("w"), tmp_path / "run.html", statistics=3)
     with pytest.raises(TypeError, match="if_exists"):
         save_html(history_of("w"), tmp_path / "run.html", if_exist="overwrite")
 
@@ -168,3 +185,12 @@ def test_a_saved_run_says_what_it_is_called_and_when_it_was_recorded(tmp_path):
     assert "<title>a&lt;b</title>" in page
     assert re.search(r"recorded \d{4}-\d\d-\d\d \d\d:\d\d UTC", page)
     history.end_run()
+
+
+def test_an_inspector_that_keeps_its_answer_for_a_page_without_a_kernel_does_not_hinder():
+    history = history_of("w")
+    widget = gv.inspector(history)
+    widget.publisher.show()
+    assert widget._inspected
+    for page in (page_of(history), page_of(widget)):
+        assert not any("_inspected" in part["traits"] for part in parts_of(page))
