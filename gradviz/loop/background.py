@@ -204,7 +204,8 @@ class Controlled(Turns):
         """Let a run that is paused take one iteration, and come back when it waits again, or is over.
 
         Between the last iteration of an epoch and the first of the next one lie the epoch's handlers and its
-        validation: they run with the step that follows.
+        validation: they run with the step that follows. In a handler it comes back at once: the iteration is taken
+        when the handler is done.
 
         Raises
         ------
@@ -223,16 +224,18 @@ class Controlled(Turns):
         >>> loop.stop().wait().status
         'halted'
         """
-        self._let_one_pass().wait_until_it_rests()
+        stretch = self._let_one_pass()
+        if not stretch.is_in_this_thread:
+            stretch.gate.wait_until_it_rests()
         return self
 
-    def _let_one_pass(self) -> Gate:
-        """Have the run take one iteration; its gate."""
-        gate = self._asked("step").gate
-        if not gate.shut:
+    def _let_one_pass(self) -> Stretch:
+        """Have the run take one iteration; the run."""
+        stretch = self._asked("step")
+        if not stretch.gate.shut:
             raise LoopError("loop.step() takes one iteration of a run that is paused: loop.pause() first.")
-        gate.step()
-        return gate
+        stretch.gate.step()
+        return stretch
 
     def unpause(self) -> Self:
         """Let training go on after `pause`.

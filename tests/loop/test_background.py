@@ -199,6 +199,20 @@ def test_a_handler_in_the_background_may_pause_and_stop():
     assert len(loop.history) == 3
 
 
+def test_a_handler_that_steps_a_paused_run_does_not_wait_for_itself():
+    loop = make()
+    loop.handle_event("iteration_completed", lambda state: loop.pause(), once=1)
+    loop.handle_event("iteration_completed", lambda state: loop.step(), once=2)
+    paused = threading.Event()
+    listener = Listener(loop.history, paused)
+    loop.history.subscribe(listener.hear)
+    loop.start(loader())
+    assert paused.wait(30)
+    loop.step()  # in which the handler asks for one more
+    assert (loop.state.status, len(loop.history)) == ("paused", 3)
+    loop.stop().wait()
+
+
 class Listener:
     def __init__(self, history, paused: threading.Event) -> None:
         self.history, self.paused = history, paused
