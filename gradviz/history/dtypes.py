@@ -154,12 +154,19 @@ class DtypePicture(Picture):
         """The state of every parameter at the newest iteration that has any."""
         store = self._store
         with store.lock:
+            newest: NDArray[np.uint8] = self._reading(self._newest)
             states = np.full(len(store.parameters), NO_STATE, np.uint8)
-            if (found := store.newest("backward")) is not None:
-                segment, row = found
-                newest = self._reading(lambda: segment.planes(("state",), row, None)["state"][0])
-                states[: len(newest)] = newest
+            states[: len(newest)] = newest
             return states
+
+    def _newest(self) -> NDArray[np.uint8]:
+        # Found anew at each try: the file where it lay may be merged into another.
+        found = self._store.newest("backward")
+        if found is None:
+            return np.empty(0, np.uint8)
+        segment, row = found
+        states: NDArray[np.uint8] = segment.planes(("state",), row, None)["state"][0]
+        return states
 
     # Entries ------------------------------------------------------------------------------------------------------
 

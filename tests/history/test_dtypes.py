@@ -202,3 +202,17 @@ def test_a_picture_of_an_opened_run_is_the_same(tmp_path, how):
     assert picture.skipped() == 1
     whole, _ = picture.overview()
     assert np.unique(whole.maximum).tolist() == [1, 2, 4]
+
+
+def test_states_are_found_where_files_were_merged_since_the_run_was_opened(tmp_path):
+    history = history_of(save_to=tmp_path / "a")
+    append(history, 0, states=FROZEN)
+    history.flush()
+    picture = History.open(tmp_path / "a").dtype_picture()
+    before = set((tmp_path / "a" / "gradients").iterdir())
+    for i in range(1, 40):
+        append(history, i)
+        history.flush()
+    history.end_run()
+    assert not before <= set((tmp_path / "a" / "gradients").iterdir()), "Parts are merged."
+    assert picture.states().tolist() == [FROZEN] * 3
