@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,7 +46,8 @@ def shown(run: History, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str],
     """A server that shows the run, and its address."""
     command = [sys.executable, "-m", "gradviz", "open", "runs/a", "--no-browser"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as server:
+    said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **said) as server:
         try:
             assert server.stdout
             found = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())
@@ -79,6 +83,19 @@ def test_there_is_one_page_and_only_for_this_machine(shown):
         read(f"{address}etc/passwd")
     with pytest.raises(urllib.error.HTTPError, match="403"):
         read(address, host="evil.example")
+
+
+def test_who_goes_away_before_the_page_is_there_leaves_no_word(shown):
+    server, address = shown
+    host = urllib.parse.urlsplit(address)
+    for _ in range(3):
+        with socket.create_connection((host.hostname, host.port)) as asking:
+            asking.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone without a word
+            asking.sendall(f"GET / HTTP/1.1\r\nHost: {host.netloc}\r\n\r\n".encode())
+    read(address)
+    server.send_signal(signal.SIGINT)
+    rest, _ = server.communicate(timeout=60)
+    assert rest.strip() == "Stopped."
 
 
 def test_what_cannot_be_shown_is_said_in_a_line(run, tmp_path):

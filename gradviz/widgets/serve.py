@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -93,6 +94,10 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # whoever asked is gone
+            super().handle()
 
     def do_GET(self) -> None:
         if self.headers.get("Host") not in self.server.hosts:
