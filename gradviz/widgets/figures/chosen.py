@@ -31,6 +31,10 @@ def chosen(there: NDArray[np.int64], asked: Sequence[int] | None, *, last_alone:
     if asked is None:
         places = {len(there) - 1} if last_alone else {0, (len(there) - 1) // 2, len(there) - 1}
         return [Chosen(int(there[place]), int(there[place])) for place in sorted(places)]
-    wanted = [iteration + int(there[-1]) + 1 if iteration < 0 else iteration for iteration in asked]
-    nearest = [int(there[np.abs(there - iteration).argmin()]) for iteration in wanted]
-    return [Chosen(*pair) for pair in zip(nearest, wanted, strict=True)]
+    end = int(there[-1]) + 1
+    found = []
+    for iteration in asked:
+        wanted = iteration + end if iteration < 0 else iteration
+        nearest = int(there[np.abs(there - min(max(wanted, 0), end)).argmin()])
+        found.append(Chosen(nearest, iteration if wanted < 0 else wanted))
+    return list(dict.fromkeys(found))

@@ -69,8 +69,8 @@ def _sizes(run: Run) -> NDArray[np.float64]:
     unknown = described.index[described["shape"].isna()].tolist()
     if unknown:
         raise HistoryError(
-            f'figure("depth") divides by the number of entries, and nobody knows how many {unknown[0]!r} has: a '
-            'history made of a frame has no shapes. The norms themselves: figure("norms").'
+            f'figure("depth") divides by the number of entries, and nobody knows how many {unknown[0]!r} has: '
+            'captured values, and a history made of a frame, have no shapes. The norms themselves: figure("norms").'
         )
     return described["size"].to_numpy(np.float64)
 

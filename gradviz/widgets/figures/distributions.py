@@ -27,6 +27,8 @@ MOST = 40
 PITCH, AROUND = 44, 150
 """Pixels."""
 
+COUNTED = ("backward", "clipped")
+"""Stages that have histograms."""
 OTHERS = ("zero", "< 2⁻⁴⁸", "≥ 2¹⁶", "±inf", "NaN")
 """What is not in an octave."""
 N_OCTAVES = LAST - FIRST
@@ -75,6 +77,15 @@ def distributions(
 def _histograms(run: Run, stage: str) -> pd.DataFrame:
     taken = run.view.histograms
     taken = taken[taken["stage"] == stage]
+    if not len(taken) and run.view.quantity.runs:
+        raise HistoryError(
+            'A ratio of gradients has no distribution. That of both runs: gv.compare({...}).figure("distributions").'
+        )
+    if not len(taken) and stage not in COUNTED:
+        raise HistoryError(
+            f"The entries of gradients are counted, at the stages {' and '.join(map(repr, COUNTED))}, and at {stage!r} "
+            f'none are. Its norms: figure("norms", stage={stage!r}).'
+        )
     if not len(taken):
         raise HistoryError(
             f"No distribution was counted at the stage {stage!r} in these iterations: that is done at every 100th, and "

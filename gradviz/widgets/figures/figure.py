@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import plotly.graph_objects as go
 
 from gradviz.errors import HistoryError, nearest
+from gradviz.history.history import History
 from gradviz.history.schema import STAGES
 from gradviz.history.selection import selection
 from gradviz.widgets.figures.depth import depth
@@ -72,6 +73,8 @@ def _check(run: Run, stage: str) -> None:
             f"A figure{of} shows an iteration once, and here are all attempts. Those that hold: "
             'history.select(attempts="latest").'
         )
+    if not isinstance(run.view, History) and not (len(run.view) and len(run.view.parameters)):
+        raise HistoryError(f"Nothing{of} is there to be drawn: the selection has {run.view!r}.")
     if len(run.view.measured(stage)) or run.view.quantity.runs:
         return
     if len(run.view.measured()):

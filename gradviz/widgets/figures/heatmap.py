@@ -63,7 +63,9 @@ def heatmap(runs: Sequence[Run], style: Style, stage: str) -> tuple[go.Figure, l
     for place, panel in enumerate(panels, 1):
         figure.add_traces(list(_traces(panel, style, seen, domain)), rows=1, cols=place)
         axis = {"dtick": 1} if len(panel.names) <= NAMED else {}
-        figure.update_yaxes(autorange="reversed", showgrid=False, ticklabelstandoff=4, row=1, col=place, **axis)
+        figure.update_yaxes(
+            type="category", autorange="reversed", showgrid=False, ticklabelstandoff=4, row=1, col=place, **axis
+        )
         figure.update_xaxes(title="iteration", showgrid=False, row=1, col=place)
     label = plain(runs[0].view.quantity.label) if stage == "backward" else "norm"
     exponents = np.unique(np.linspace(domain.lo, domain.hi, 7).round()).astype(int).tolist()

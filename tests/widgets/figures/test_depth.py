@@ -71,3 +71,12 @@ def test_without_shapes_there_is_none():
     history = gv.History.from_frame(norms([1.0]).gradients)
     with pytest.raises(HistoryError, match=r'how many \'a\' has.*figure\("norms"\)'):
         history.figure("depth")
+
+
+def test_an_iteration_that_is_asked_for_twice_is_drawn_once_and_none_is_too_large():
+    history = norms([1.0], [2.0], names=NAMES[:1])
+    assert [line.name for line in lines(history.figure("depth", iterations=[0, 0, -2]))] == ["iteration 0"]
+    (line,) = lines(history.figure("depth", iterations=10**30))
+    assert line.name.startswith("iteration 1 (nearest to 1,000,")
+    (line,) = lines(history.figure("depth", iterations=[-9]))
+    assert line.name == "iteration 0 (nearest to -9)"

@@ -69,3 +69,13 @@ def test_a_run_without_counts_and_one_of_too_many_parameters_are_refused():
     many = norms([1.0] * 41, names=[f"w{i}" for i in range(41)])
     with pytest.raises(HistoryError, match=r"41 parameters .*select\(parameters="):
         many.figure("distributions")
+
+
+def test_a_ratio_and_a_stage_that_is_never_counted_are_refused_by_what_they_are():
+    history = history_of(torch.ones(4))
+    with pytest.raises(HistoryError, match="A ratio of gradients has no distribution"):
+        gv.compare({"one": history, "two": history}).ratios().figure("distributions")
+    loop = gv.trainer(nn.Linear(2, 1), "mean_squared_error", "sgd", stages=("backward", "update"), histograms_every=1)
+    loop.run([(torch.ones(4, 2), torch.zeros(4, 1))], display=None)
+    with pytest.raises(HistoryError, match="at 'update' none are"):
+        loop.history.figure("distributions", stage="update")

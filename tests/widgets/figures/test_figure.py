@@ -55,6 +55,9 @@ def test_a_figure_of_nothing_is_refused():
         norms([1.0]).figure("norms", stage="weight")
     with pytest.raises(HistoryError, match='attempts="latest"'):
         norms([1.0]).select(attempts="all").figure("norms")
+    for nothing in ({"iterations": slice(7, 9)}, {"parameters": []}):
+        with pytest.raises(HistoryError, match=r"the selection has \d iterations of \d parameters"):
+            norms([1.0]).select(**nothing).figure("norms")
 
 
 def test_a_ratio_keeps_its_meaning_in_figures_of_a_part():

@@ -104,3 +104,8 @@ def test_thinned_iterations_belong_to_the_one_before(n):
     figure = history.select(iterations=slice(0, n + 1)).figure("heatmap")
     assert np.asarray(heatmaps(figure)[0].z).shape == (1, 1)
     assert [trace.name for trace in figure.data if trace.showlegend] == []
+
+
+def test_rows_whose_names_are_numbers_stand_in_a_row_each():
+    figure = norms([1.0, 2.0, 3.0], names=["0", "2", "0.5"]).figure("heatmap")
+    assert figure.layout.yaxis.type == "category"
