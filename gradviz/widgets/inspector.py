@@ -7,7 +7,7 @@ from typing import Any
 
 import traitlets
 
-from gradviz.errors import HistoryError, names_nearest_keyword, nearest
+from gradviz.errors import HistoryError, names_nearest_keyword, nearest, whole
 from gradviz.history.activations import Activations, activations_of
 from gradviz.history.history import History
 from gradviz.widgets.heatmap import Of
@@ -91,8 +91,8 @@ def inspector(x: Any, name: str | None = None, *, iteration: int | None = None, 
         raise HistoryError(f'of is "parameters" or "activations"; got {of!r}: {nearest(str(of), OF)}')
     if name is not None and not isinstance(name, str):
         raise HistoryError(f'name is that of a parameter, such as "encoder.0.weight"; got {name!r}.')
-    if iteration is not None and (isinstance(iteration, bool) or not isinstance(iteration, int) or iteration < 0):
-        raise HistoryError(f"iteration is a whole number from 0 on, or None for the newest; got {iteration!r}.")
+    if iteration is not None:
+        iteration = whole("iteration, unless it is None for the newest,", iteration, error=HistoryError)
     history = getattr(x, "history", x)
     if isinstance(history, History):
         if of == "activations":

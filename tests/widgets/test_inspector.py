@@ -32,6 +32,11 @@ def test_asked_again_it_is_the_same_and_looks_into_another():
     assert widget.parameter == "b"
 
 
+def test_an_iteration_may_be_one_of_a_frame_s_index():
+    history = history_of("a")
+    assert gv.inspector(history, iteration=history.norms.index.to_numpy()[0]).iteration == 0
+
+
 def test_what_is_chosen_can_be_observed():
     widget = gv.inspector(history_of("a", "b"))
     seen = []
