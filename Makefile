@@ -11,7 +11,7 @@ PIP := $(PY) -m pip --disable-pip-version-check
 NODE := $(if $(shell command -v npm >/dev/null 2>&1 && node -e 'process.exit(+(parseInt(process.versions.node) < 20))' && echo yes),,$(VENV)/bin/npm)
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help lab test check build bench shots soak clean
+.PHONY: help lab test check build bench shots pictures soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo 'make build  the JavaScript of the widgets'
 	@echo 'make bench  what training with gradviz costs, and with others: under 20 minutes; QUICK=1 MODELS="mlp deep" BENCH_JSON=file'
 	@echo 'make shots  pictures of every widget into dist/shots, to be looked at'
+	@echo 'make pictures  those of the README anew, into notebooks/pictures'
 	@echo 'make soak   kill 200 writers of a history, and open what is left; make test kills 30'
 	@echo 'make clean  remove all that these make'
 	@echo 'Another Python: make PYTHON=python3.12 ...'
@@ -49,6 +50,10 @@ build: $(VENV)/.dev $(NODE)
 shots: build
 	$(PY) tests/browser/chromium.py
 	$(PY) -m tests.browser.shots
+
+pictures: build
+	$(PY) tests/browser/chromium.py
+	$(PY) -m tests.browser.readme
 
 soak: build
 	KILLS=200 $(PY) -m pytest tests/history/run/test_killed.py

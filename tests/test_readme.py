@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gradviz as gv
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+README_FILE = Path(__file__).parents[1] / "README.md"
+README = README_FILE.read_text(encoding="utf-8")
 SECTIONS = re.split(r"^(?=## )", README, flags=re.MULTILINE)
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -189,3 +190,9 @@ def test_no_code_is_left_out_for_want_of_its_language() -> None:
     fences = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     assert sum(language == "python" for language, _ in fences) >= 20
     assert not [code for language, code in fences if language != "python" and "gv." in code]
+
+
+def test_every_picture_and_file_that_it_names_is_there() -> None:
+    named = re.findall(r'(?:src|srcset)="([^"]+)"', README) + re.findall(r"\]\((?!https?:|#)([^)#]+)\)", README)
+    assert len(named) >= 10
+    assert not [name for name in named if not (README_FILE.parent / name).is_file()]
