@@ -288,7 +288,8 @@ class History(View):
         """`captured` is the name that its examples have."""
         from gradviz.history.inspected import inspected
 
-        return self._reading(lambda: inspected(self._store, self._lines, name, captured, iteration))
+        since = self.progress.clipped_from
+        return self._reading(lambda: inspected(self._store, self._lines, name, captured, iteration, clipped_from=since))
 
     @functools.cached_property
     def _lines(self) -> dict[str, Lines]:

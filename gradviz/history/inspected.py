@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gradviz.errors import HistoryError, nearest
 from gradviz.history.lines import Found, Lines
-from gradviz.history.rows import gathered
+from gradviz.history.rows import Rows, gathered
 from gradviz.history.schema import NOT_RECORDED, STAGES, STATES
 from gradviz.history.store import Store
 
@@ -48,6 +48,8 @@ class Inspected:
         Whether the optimizer took no step.
     stages : dict of str to Measured
         By stage.
+    unclipped : bool
+        Whether the optimizer received what the backward pass gave; then "clipped" has the numbers of "backward".
     gradient_dtype : str or None
         What the gradient had then.
     bins_iteration : int or None
@@ -63,6 +65,7 @@ class Inspected:
     iteration: int | None
     skipped: bool
     stages: Mapping[str, Measured]
+    unclipped: bool
     gradient_dtype: str | None
     bins_iteration: int | None
     bins: NDArray[np.float64]
@@ -70,8 +73,16 @@ class Inspected:
     examples: list[Example]
 
 
-def inspected(store: Store, lines: Mapping[str, Lines], name: str, captured: str, iteration: int | None) -> Inspected:
-    """What is known of a row of a store; `captured` is the name that its examples have.
+def inspected(
+    store: Store,
+    lines: Mapping[str, Lines],
+    name: str,
+    captured: str,
+    iteration: int | None,
+    *,
+    clipped_from: int | None = None,
+) -> Inspected:
+    """What is known of a row of a store; `captured` is the name that its examples have, `clipped_from` see `Progress`.
 
     Raises
     ------
@@ -84,6 +95,12 @@ def inspected(store: Store, lines: Mapping[str, Lines], name: str, captured: str
     recorded = _recorded(store, iteration)
     at = recorded if recorded is not None else iteration or 0
     stages, skipped = _stages(store, names.index(name), recorded)
+    # A row at the stage "clipped" is there only where it differs.
+    unclipped = recorded is not None and clipped_from is not None and clipped_from <= recorded and not skipped
+    unclipped = unclipped and stages["backward"].state != STATES[NOT_RECORDED]
+    unclipped = unclipped and not len(_rows(store, "clipped", names.index(name), recorded))
+    if unclipped:
+        stages["clipped"] = stages["backward"]
     bins = lines["histograms"].nearest(name, at)
     # By a parameter of a captured module, or else by the module's own output.
     examples = lines["examples"].nearest(captured, at) or lines["examples"].nearest(captured.rpartition(".")[0], at)
@@ -91,6 +108,7 @@ def inspected(store: Store, lines: Mapping[str, Lines], name: str, captured: str
         iteration=recorded,
         skipped=skipped,
         stages=stages,
+        unclipped=unclipped,
         gradient_dtype=_gradient_dtype(store, name, at),
         bins_iteration=bins and bins.iteration,
         bins=np.column_stack([bins.columns[key].values for key in ("low", "high", "count")]).astype(np.float64)
@@ -116,11 +134,15 @@ def _stages(store: Store, place: int, iteration: int | None) -> tuple[dict[str, 
     if iteration is None:
         return measured, False
     for stage in STAGES:
-        rows = gathered(store.held(stage, first=iteration, last=iteration), ("norm", "state"), np.array([place]))
+        rows = _rows(store, stage, place, iteration)
         if len(rows):
             measured[stage] = Measured(float(rows.planes["norm"][0, 0]), STATES[rows.planes["state"][0, 0]])
     row = int(np.searchsorted(np.array(store.iterations, np.int64), iteration))
     return measured, bool(store.read_metrics(row, row + 1)["skipped"].values.any())
+
+
+def _rows(store: Store, stage: str, place: int, iteration: int | None) -> Rows:
+    return gathered(store.held(stage, first=iteration, last=iteration), ("norm", "state"), np.array([place]))
 
 
 def _gradient_dtype(store: Store, name: str, iteration: int) -> str | None:

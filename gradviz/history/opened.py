@@ -109,7 +109,7 @@ class Opened(History):
         elif has_died:
             progress.status, progress.message = "interrupted", "its process ended without a word"
         progress.epochs, progress.iterations = told.get("epochs"), told.get("iterations")
-        progress.every = told.get("every", 1)
+        progress.every, progress.clipped_from = told.get("every", 1), told.get("clipped_from")
         progress.iteration = len(self)
         progress.epoch = told.get("epoch") or max(len(self.epoch_starts) - 1, 0)
         means = self._store.epochs[-1] if self._store.epochs else {}

@@ -24,6 +24,9 @@ class Progress:
         Iterations run so far.
     every : int or None
         Of so many iterations one has its gradients recorded, and the last one; None: they are not recorded at all.
+    clipped_from : int or None
+        From this iteration on what the optimizer received was measured wherever it differs from what the backward pass
+        gave; None: not, or nobody knows.
     metrics : dict of str to float
         Means of this epoch so far.
     loss : float
@@ -40,6 +43,7 @@ class Progress:
     iteration: int = 0
     iterations: int | None = None
     every: int | None = 1
+    clipped_from: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     loss: float = math.nan
     overhead: float = math.nan
@@ -52,6 +56,14 @@ class Progress:
         """Start the clock of this stretch of the run."""
         self.status, self.message = "training", None
         self._began, self._began_at = time.perf_counter(), self.iteration
+
+    def records(self, every: int | None, iteration: int, *, clipped: bool) -> None:
+        """From this iteration on gradients are recorded so, at the stage "clipped" too or not."""
+        self.every = every
+        if not clipped:
+            self.clipped_from = None
+        else:
+            self.clipped_from = iteration if self.clipped_from is None else min(self.clipped_from, iteration)
 
     def pause(self) -> None:
         """Stop the clock."""

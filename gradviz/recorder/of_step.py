@@ -63,7 +63,7 @@ class StepRecorder:
         """Look at the model anew: shapes and dtypes may have changed between runs. `iteration` is the next one."""
         self._draft, self._has_begun, self._iteration = None, False, iteration
         self._thinned = None
-        self.history.progress.every = self._every
+        self.history.progress.records(self._every, iteration, clipped="clipped" in self._recorder.stages)
         self._captured = self.ids = None
         self._recorder.begin()
 

@@ -126,6 +126,8 @@ class Recorder:
             if stage == "clipped" and draft.is_unclipped():
                 del draft.rows[stage]
         except Exception as error:
+            if stage == "clipped":
+                draft.rows.setdefault(stage, _NO_ROW)  # without a row it would pass for unclipped
             self.warn(error)
 
     def _plan(self, stage: str, of: Hashable, gradients: Gradients) -> Plan:

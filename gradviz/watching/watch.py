@@ -247,7 +247,8 @@ class Watch:
         self._began_at = history.progress.iteration = self._iteration
         self._epoch = self._means_of = max(len(history.epoch_starts) - 1, 0)
         history.progress.begin()
-        history.progress.every = None if settings.record is None else settings.every
+        every = None if settings.record is None else settings.every
+        history.progress.records(every, self._iteration, clipped="clipped" in self._recorder.stages)
         self._backward_end = BackwardEnd(self._backward_ended)
         self._backward_end.follow(followed.trainable)
         self._hooks = [

@@ -14,6 +14,7 @@ from gradviz.widgets.dtype_table import DtypeTable
 from gradviz.widgets.frozen_mask import FrozenMask
 from gradviz.widgets.heatmap import Heatmap
 from gradviz.widgets.inspector import Inspector
+from gradviz.widgets.layout import Layout
 from gradviz.widgets.live import Live, asked_for, close_unwanted, forget, live_of
 from gradviz.widgets.notebook import prepare_colab, with_fallback
 from gradviz.widgets.panel import Panel
@@ -51,15 +52,15 @@ class Dashboard(ipywidgets.Box):  # type: ignore[misc]
             "activations": self.activations,
         }
         shown = {title: widget for title, widget in pictures.items() if widget is not None}
-        tabs = ipywidgets.Tab(list(shown.values()), titles=tuple(shown), selected_index=0)
-        parts = ipywidgets.Box([self.panel, tabs, self.inspector])
+        tabs = ipywidgets.Tab(list(shown.values()), titles=tuple(shown), selected_index=0, layout=Layout())
+        parts = ipywidgets.Box([self.panel, tabs, self.inspector], layout=Layout())
         self.parts: tuple[Live, ...] = (self.panel, *shown.values(), self.inspector)
         self._behind = [widget for widget in shown.values() if widget is not self.heatmap]
         for part in self.parts:
             part.part_of = self
         self._boxes = (tabs, parts)
         parts.add_class("gv-parts")
-        super().__init__([parts])
+        super().__init__([parts], layout=Layout())
         self.add_class("gv-dashboard")
 
     def __repr__(self) -> str:

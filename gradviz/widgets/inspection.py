@@ -7,8 +7,8 @@
 
 An iteration of None is the newest. Nothing is remembered between two questions, so that anything that has the history
 can answer them. Besides `id` the answer has, as `History.inspected` says, `name`, `of`, `asked` (the iteration that was
-asked for), `iteration`, `skipped`, `states` (by stage), `gradient_dtype`, `bins_iteration`, `examples_iteration` and
-`examples` ([call, example, id or None] each). For k bins and n examples the buffers are::
+asked for), `iteration`, `skipped`, `states` (by stage), `unclipped`, `gradient_dtype`, `bins_iteration`,
+`examples_iteration` and `examples` ([call, example, id or None] each). For k bins and n examples the buffers are::
 
     float64 norm[5]       at the four stages, and the norm of the update divided by that of the weight
     float64 bin[k * 3]    both ends and the number of entries
@@ -62,6 +62,7 @@ def inspect(history: History, question: Mapping[str, Any]) -> Message:
         "iteration": found.iteration,
         "skipped": found.skipped,
         "states": {stage: found.stages[stage].state for stage in STAGES},
+        "unclipped": found.unclipped,
         "gradient_dtype": found.gradient_dtype,
         "bins_iteration": found.bins_iteration,
         "examples_iteration": found.examples_iteration,

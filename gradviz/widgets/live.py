@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, Protocol, TypeVar
@@ -16,6 +16,7 @@ from gradviz.history.history import History
 from gradviz.history.schema import Parameter
 from gradviz.history.view import View
 from gradviz.widgets.feed import ColumnFeed, Feed
+from gradviz.widgets.layout import Layout
 from gradviz.widgets.notebook import prepare_colab, with_fallback
 from gradviz.widgets.publish import Publisher
 
@@ -51,7 +52,7 @@ class Live(anywidget.AnyWidget):
 
     def __init__(self, history: History, **traits: Any) -> None:
         self.history = history
-        super().__init__(_run=history.identity, **traits)
+        super().__init__(_run=history.identity, layout=Layout(), **traits)
         self._wanted_by: set[str] = set()
         self._views = 0
         self.part_of: Whole | None = None
@@ -133,10 +134,27 @@ class Live(anywidget.AnyWidget):
         if self.comm is not None:
             # nbclient keeps the last state of closed widgets too, and saves it in the notebook. A message of a method
             # that no browser knows takes back what weighs; an update would make a browser load the empty module.
-            emptied = {"_esm": "", "_css": "", "_parameters": [], "_kept": {}}
-            self.comm.send({"method": "forget", "state": emptied, "buffer_paths": []})
+            emptied, paths = _emptied(self.get_state([key for key in self.keys if key not in _NOT_OURS]))
+            self.comm.send({"method": "forget", "state": emptied, "buffer_paths": paths}, buffers=[b""] * len(paths))
         self.layout.close()
         super().close()
+
+
+def _emptied(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[list[str | int]]]:
+    """What is left of a widget's state, and where it had buffers: whoever reads it puts them there, empty or not."""
+    emptied: dict[str, Any] = dict.fromkeys(state)
+    paths: list[list[str | int]] = []
+    for key, value in state.items():
+        if isinstance(value, bytes):
+            paths.append([key])
+        elif isinstance(value, dict) and value.get("buffers"):
+            emptied[key] = {"buffers": [None] * len(value["buffers"])}
+            paths += [[key, "buffers", place] for place in range(len(value["buffers"]))]
+    return emptied | {"_esm": "", "_css": ""}, paths
+
+
+_NOT_OURS = frozenset(anywidget.AnyWidget.class_trait_names(sync=True))
+"""What every widget says of itself."""
 
 
 def _sent(parameter: Parameter) -> dict[str, Any]:

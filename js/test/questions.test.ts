@@ -9,7 +9,7 @@ function open() {
   const answer = (more: Partial<InspectedMessage> = {}): void => {
     const { id, name, iteration } = sent.at(-1);
     const states = { backward: "ok", clipped: "ok", update: "ok", weight: "ok" };
-    const message: InspectedMessage = { kind: "answer", id, of: "parameters", name, asked: iteration, iteration, skipped: false, states, gradient_dtype: null, bins_iteration: null, examples_iteration: null, examples: [], ...more };
+    const message: InspectedMessage = { kind: "answer", id, of: "parameters", name, asked: iteration, iteration, skipped: false, unclipped: false, states, gradient_dtype: null, bins_iteration: null, examples_iteration: null, examples: [], ...more };
     questions.receive(message, more.error ? [] : [Float64Array.of(1, 2, 3, 4, NaN), new Float64Array(0), new Float64Array(0)]);
   };
   return { questions, sent, answer };

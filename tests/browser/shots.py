@@ -14,7 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
+
+from gradviz.history.history import History
+from gradviz.widgets.page import page_of
 
 from . import chromium, inspections, masks, pixels, tables
 from .conftest import FLAGS
@@ -116,6 +119,41 @@ SCENES: dict[str, dict[str, Callable[[], Callable[[Host], object]]]] = {
 """By widget and run: what shows it on a page."""
 
 
+def at(status: str, iteration: int) -> History:
+    """A run with all that can be known of one, at an iteration."""
+    history = inspections.run(length=iteration)
+    progress = history.progress
+    progress.status, progress.epoch, progress.epochs, progress.iterations = status, iteration // 330, 4, inspections.N
+    progress.overhead, progress.metrics, progress.loss = 0.018, {"loss": 0.41}, 0.541
+    return history
+
+
+DASHBOARDS: dict[str, Callable[[], History]] = {
+    "training": lambda: at("training", 900),
+    "paused": lambda: at("paused", 900),
+    "nan": lambda: at("failed", inspections.NAN_AT + 20),
+    "finished": lambda: at("completed", 1000),
+}
+"""All pictures of a run at once, as a page of its own has them: the same scripts, and no kernel to hear of buttons."""
+
+
+def take_dashboards(browser: Browser, folder: Path) -> None:
+    """One file for each run, theme and width."""
+    for name, made in DASHBOARDS.items():
+        text = page_of(made())
+        for theme, width in product(THEMES, (1400, 480)):
+            context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+            page = context.new_page()
+            page.set_content(text)
+            page.locator("canvas.gv-heat[data-iterations]").first.wait_for()
+            page.locator(".gv-fact").first.wait_for()
+            if name == "nan":
+                page.get_by_role("button", name="Show", exact=True).click()
+                page.locator(".gv-inspected").get_by_text(inspections.LOOKED).wait_for()
+            page.screenshot(path=folder / f"dashboard-{name}-{theme}-{width}.png", full_page=True)
+            context.close()
+
+
 def take(folder: Path) -> None:
     """One file for each widget, run, theme and width."""
     executable = chromium.find()
@@ -132,6 +170,7 @@ def take(folder: Path) -> None:
                 show(page)
                 page.page.screenshot(path=folder / f"{widget}-{name}-{theme}-{width}.png", full_page=True)
                 context.close()
+        take_dashboards(browser, folder)
         browser.close()
 
 

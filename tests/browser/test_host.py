@@ -250,7 +250,9 @@ def test_a_name_that_looks_like_html_stays_text(host: OpenHost) -> None:
 def test_a_view_that_is_gone_says_so(host: OpenHost) -> None:
     page = host()
     show_all_looks(page)
-    page.page.evaluate("host.view().close()")
+    page.page.evaluate("() => { window.second = host.view(); }")
+    page.page.wait_for_function("host.sent.length === 3")  # it says hello once it has room
+    page.page.evaluate("second.close()")
     assert [said["kind"] for said in page.page.evaluate("host.sent")] == ["hello", "hello", "hello", "bye"]
     page.page.evaluate("host.close()")
     assert page.page.evaluate("host.sent.filter(said => said.kind === 'bye').length") == 2

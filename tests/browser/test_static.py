@@ -157,7 +157,7 @@ def test_twenty_reruns_leave_one_live_model_in_the_browser_and_in_the_kernel(not
         page.wait_count(0, turn)
     page.figure(0)
     assert page.evaluate("sum(type(w).__name__ == 'Heatmap' for w in W.values())", OPEN) <= 1
-    assert page.evaluate("len(W)", OPEN) <= 2  # with its layout
+    assert page.evaluate("len(W)", OPEN) <= 2 * (5 + 3)  # its pictures and three boxes, with their layouts
     page.traffic.assert_clean()
 
 

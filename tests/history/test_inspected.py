@@ -50,12 +50,23 @@ def test_an_iteration_that_was_not_recorded_is_told_as_the_one_before_it():
     assert loop.history.inspected("weight").iteration == 34
 
 
+@pytest.mark.parametrize("stages", [("backward", "clipped"), ("backward",)])
+def test_where_nothing_was_clipped_is_known_of_a_saved_run_too(tmp_path, stages):
+    loop = gv.trainer(torch.nn.Linear(3, 1), "mean_squared_error", "sgd", stages=stages, save_to=tmp_path / "run")
+    loop.run([(torch.ones(2, 3), torch.zeros(2, 1))] * 3, display=None)
+    for history in (loop.history, gv.History.open(tmp_path / "run")):
+        found = history.inspected("weight", 1)
+        assert found.unclipped is ("clipped" in stages)
+        assert found.stages["clipped"].state == ("ok" if found.unclipped else "not_recorded")
+
+
 def test_an_infinite_gradient_and_a_skipped_step_are_what_they_are():
     model = torch.nn.Linear(1, 1, bias=False)
     loop = gv.trainer(model, lambda y, _: y.sum() * 1e38 * 1e38, "sgd", loss_scale=gv.LossScale.static(1.0))
     loop.run([(torch.ones(1, 1), torch.zeros(1, 1))], display=None)
     found = loop.history.inspected("weight", 0)
     assert found.skipped
+    assert not found.unclipped, "the optimizer received nothing"
     assert found.stages["backward"].norm == np.inf
 
 

@@ -27,3 +27,16 @@ def test_beginning_again_clears_the_last_error():
     progress = Progress(status="failed", message="RuntimeError: no")
     progress.begin()
     assert progress.message is None
+
+
+def test_what_was_clipped_is_known_from_where_it_was_measured_without_a_break():
+    progress = Progress()
+    progress.records(1, 10, clipped=True)
+    progress.records(1, 20, clipped=True)
+    assert progress.clipped_from == 10
+    progress.records(1, 5, clipped=True)  # trained again from a checkpoint
+    assert progress.clipped_from == 5
+    progress.records(1, 30, clipped=False)
+    assert progress.clipped_from is None
+    progress.records(10, 40, clipped=True)
+    assert (progress.every, progress.clipped_from) == (10, 40)

@@ -230,4 +230,8 @@ def test_the_picture_that_is_kept_is_in_the_state_until_it_is_closed():
     sent = []
     widget.comm.send = lambda data=None, **_: sent.append(data)
     widget.close()
-    assert next(data["state"] for data in sent if data["method"] == "forget")["_kept"] == {}
+    forgotten = next(data for data in sent if data["method"] == "forget")
+    assert forgotten["state"]["_kept"] == {"buffers": [None] * 3}, "a place for each of the buffers that it had"
+    assert forgotten["state"]["_parameters"] is None
+    assert ["_kept", "buffers", 2] in forgotten["buffer_paths"]
+    assert ["_colours"] in forgotten["buffer_paths"]

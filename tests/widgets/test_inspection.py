@@ -38,14 +38,27 @@ def test_numbers_travel_as_bytes_and_the_rest_as_json():
 
 
 def test_what_was_not_recorded_is_nan_with_its_state():
-    told, (norms, *_) = inspect(trained(), question())
-    assert np.isnan(np.frombuffer(norms)[[2, 3, 4]]).all()
+    told, (norms, *_) = inspect(trained(stages=["backward"]), question())
+    assert np.isnan(np.frombuffer(norms)[1:]).all()
+    assert not told["unclipped"]
     assert told["states"] == {
         "backward": "ok",
         "clipped": "not_recorded",
         "update": "not_recorded",
         "weight": "not_recorded",
     }
+
+
+def test_where_nothing_was_clipped_the_optimizer_received_what_backward_gave():
+    for limit in (None, 1e9):
+        told, (norms, *_) = inspect(trained(clip=limit), question())
+        backward, clipped, *_ = np.frombuffer(norms)
+        assert told["unclipped"]
+        assert (told["states"]["clipped"], clipped) == ("ok", backward)
+    told, (norms, *_) = inspect(trained(clip=1e-3), question())
+    backward, clipped, *_ = np.frombuffer(norms)
+    assert not told["unclipped"]
+    assert clipped < backward
 
 
 def test_captured_values_are_asked_for_by_name_and_call():

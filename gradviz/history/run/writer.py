@@ -268,6 +268,7 @@ class Writer:
             "epochs": progress.epochs,
             "iterations": progress.iterations,
             "every": progress.every,
+            "clipped_from": progress.clipped_from,
             "message": progress.message,
         }
         manifest.ended = now if ended else None

@@ -35,7 +35,7 @@ import { layOut } from "../rows/rows";
 import type { Scene } from "./scene";
 import { Source } from "../data/source";
 import type { Change, Store } from "../data/store";
-import { isDark, readTheme } from "../kit/theme";
+import { readTheme } from "../kit/theme";
 import type { Theme } from "../kit/theme";
 import { Toolbar } from "./toolbar";
 
@@ -179,7 +179,6 @@ export function view(store: Store, host: HTMLElement, signal: AbortSignal): void
   function prepare(): void {
     head.update(store);
     if (stale.theme) {
-      root.dataset.gvTheme = isDark() ? "dark" : "light";
       theme = readTheme(probe);
       plot.forgetAll();
     }

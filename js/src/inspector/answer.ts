@@ -18,6 +18,8 @@ export interface InspectedMessage {
   iteration: number | null;
   skipped: boolean;
   states: Record<Stage, string>;
+  /** Whether the optimizer received what the backward pass gave. */
+  unclipped: boolean;
   gradient_dtype: string | null;
   bins_iteration: number | null;
   examples_iteration: number | null;

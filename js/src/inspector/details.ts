@@ -24,7 +24,7 @@ function line(name: string, value: string, isBad = false): HTMLElement {
 const quiet = (text: string, code: string): HTMLElement => element("p", "gv-quiet", {}, text, element("code", "", {}, code));
 
 /** The stages as lines; and how to record those that are not there. */
-export function stagesOf({ norms, states, ratio, skipped, of }: Answer): HTMLElement[] {
+export function stagesOf({ norms, states, unclipped, ratio, skipped, of }: Answer): HTMLElement[] {
   const isMissing = (stage: Stage): boolean => states[stage] === "not_recorded";
   const row = (name: string, stage: Stage, value: number, needs: Stage = stage): HTMLElement => {
     const lacks = isMissing(stage) ? stage : needs;
@@ -34,7 +34,8 @@ export function stagesOf({ norms, states, ratio, skipped, of }: Answer): HTMLEle
   const rows = [row("backward", "backward", norms.backward)];
   // What was captured has no steps.
   if (of === "activations") return [element("dl", "gv-facts", {}, ...rows)];
-  rows.push(row("clipped", "clipped", norms.clipped), row("update ÷ weight", "update", ratio, "weight"), row("weight", "weight", norms.weight));
+  const isSame = unclipped && states.clipped === "ok";
+  rows.push(isSame ? line("clipped", "as backward: nothing was clipped") : row("clipped", "clipped", norms.clipped), row("update ÷ weight", "update", ratio, "weight"), row("weight", "weight", norms.weight));
   const skip = skipped ? [element("p", "gv-quiet", {}, "The step was skipped: a gradient was not finite.")] : [];
   const how = (["clipped", "update", "weight"] as const).some(isMissing) ? [quiet("To record them: ", HOW.stages)] : [];
   return [element("dl", "gv-facts", {}, ...rows), ...skip, ...how];

@@ -14,7 +14,7 @@ import { framesOf } from "../kit/frames";
 import { listen } from "../kit/listen";
 import { Ruler } from "../kit/measure";
 import { resize } from "../kit/surface";
-import { isDark, readTheme } from "../kit/theme";
+import { readTheme } from "../kit/theme";
 import type { Theme } from "../kit/theme";
 import type { Description } from "../kit/tooltip";
 import { Lens } from "../time/lens";
@@ -120,7 +120,6 @@ export function view(store: InspectorStore, host: HTMLElement, signal: AbortSign
   function paint(): void {
     const dpr = devicePixelRatio || 1;
     if (stale.theme || marks?.dpr !== dpr) {
-      root.dataset.gvTheme = isDark() ? "dark" : "light";
       theme = readTheme(probe);
       marks = new Marks(theme, dpr);
     }

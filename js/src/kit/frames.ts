@@ -1,5 +1,5 @@
 // When to paint: once a frame at most, and only in sight; and again when the page gives other room, colours or pixels.
-import { watchTheme } from "./theme";
+import { isDark, watchTheme } from "./theme";
 import { listen } from "./listen";
 
 export interface Frames {
@@ -41,7 +41,10 @@ export function framesOf(root: HTMLElement, paint: () => void, resized: () => vo
     if (isVisible) schedule();
   });
   sight.observe(root);
-  watchTheme(onTheme, signal);
+  // At once, out of sight too: no text is ever in the colours of before.
+  const dye = (): void => void (root.dataset.gvTheme = isDark() ? "dark" : "light");
+  dye();
+  watchTheme(() => (dye(), onTheme()), signal);
   watchResolution();
   listen(signal, "abort", () => {
     room.disconnect();

@@ -24,12 +24,12 @@ export function isDark(): boolean {
   const { body, documentElement: html } = document;
   const lab = body.dataset.jpThemeLight;
   if (lab !== undefined) return lab === "false";
-  if (body.classList.contains("vscode-dark") || body.classList.contains("vscode-high-contrast")) return true;
-  if (body.classList.contains("vscode-light")) return false;
+  if (body.matches(".vscode-dark, .vscode-high-contrast")) return true;
+  if (body.matches(".vscode-light")) return false;
   // Colab, and marimo.
   const named = html.getAttribute("theme") ?? html.dataset.theme;
   if (named === "dark" || named === "light") return named === "dark";
-  if (html.classList.contains("dark") || body.classList.contains("dark")) return true;
+  if (document.querySelector("html.dark, body.dark")) return true;
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 

@@ -6,7 +6,7 @@ import { messageOf } from "../kit/errors";
 import type { Frames } from "../kit/frames";
 import { framesOf } from "../kit/frames";
 import { Ruler } from "../kit/measure";
-import { isDark, readTheme } from "../kit/theme";
+import { readTheme } from "../kit/theme";
 import type { Theme } from "../kit/theme";
 import { unitsOf } from "../rows/folds";
 import { Modules } from "../rows/modules";
@@ -251,17 +251,12 @@ export class View {
     const { store } = this;
     const stale = this.#stale;
     this.#runs.update(store.overview, this.#parameters.length);
-    if (stale.theme || !this.#theme) this.#applyTheme();
+    if (stale.theme || !this.#theme) this.#theme = readTheme(this.#probe);
     if (stale.layout) this.#applyLayout();
     if (stale.layout || stale.theme) this.#legend.paint((this.#ink = new Ink(this.#theme!, this.#dpr)), this.#dpr);
     if (stale.layout || stale.rows) this.#plot.takeRows(this.#parameters, this.#room, this.#width, this.#dpr);
     stale.layout = stale.theme = stale.rows = false;
     this.#paintData();
-  }
-
-  #applyTheme(): void {
-    this.#root.dataset.gvTheme = isDark() ? "dark" : "light";
-    this.#theme = readTheme(this.#probe);
   }
 
   #applyLayout(): void {

@@ -5,7 +5,7 @@ import { messageOf } from "../kit/errors";
 import { framesOf } from "../kit/frames";
 import { listen } from "../kit/listen";
 import type { Theme } from "../kit/theme";
-import { isDark, readTheme } from "../kit/theme";
+import { readTheme } from "../kit/theme";
 import { tooltip } from "../kit/tooltip";
 import { Flag } from "../data/wire";
 import { Marks } from "../heatmap/marks";
@@ -50,10 +50,11 @@ export function view(store: PanelStore, host: HTMLElement, signal: AbortSignal):
     root.remove();
     verdict.remove();
   });
-  frames.schedule();
+  retheme();
 
   function retheme(): void {
     theme = marks = null;
+    verdict.dataset.gvTheme = root.dataset.gvTheme;
     frames.schedule();
   }
 
@@ -67,10 +68,7 @@ export function view(store: PanelStore, host: HTMLElement, signal: AbortSignal):
 
   function update(): void {
     const dpr = devicePixelRatio || 1;
-    if (!theme) {
-      root.dataset.gvTheme = verdict.dataset.gvTheme = isDark() ? "dark" : "light";
-      theme = readTheme(probe);
-    }
+    theme ??= readTheme(probe);
     if (!marks || marks.dpr !== dpr) marks = new Marks(theme, dpr);
     line.update(store.run, store.catchingUp, store.newest ? null : store.run.nothing);
     steer.update();
