@@ -95,10 +95,8 @@ def inspected(
     recorded = _recorded(store, iteration)
     at = recorded if recorded is not None else iteration or 0
     stages, skipped = _stages(store, names.index(name), recorded)
-    # A row at the stage "clipped" is there only where it differs.
-    unclipped = recorded is not None and clipped_from is not None and clipped_from <= recorded and not skipped
-    unclipped = unclipped and stages["backward"].state != STATES[NOT_RECORDED]
-    unclipped = unclipped and not len(_rows(store, "clipped", names.index(name), recorded))
+    is_known = not skipped and stages["backward"].state != STATES[NOT_RECORDED]
+    unclipped = is_known and recorded is not None and _is_unclipped(store, recorded, clipped_from)
     if unclipped:
         stages["clipped"] = stages["backward"]
     bins = lines["histograms"].nearest(name, at)
@@ -141,7 +139,13 @@ def _stages(store: Store, place: int, iteration: int | None) -> tuple[dict[str, 
     return measured, bool(store.read_metrics(row, row + 1)["skipped"].values.any())
 
 
-def _rows(store: Store, stage: str, place: int, iteration: int | None) -> Rows:
+def _is_unclipped(store: Store, iteration: int, clipped_from: int | None) -> bool:
+    """Whether nothing was written at the stage "clipped" because it would have been the same."""
+    is_measured = clipped_from is not None and clipped_from <= iteration
+    return is_measured and not len(_rows(store, "clipped", 0, iteration))
+
+
+def _rows(store: Store, stage: str, place: int, iteration: int) -> Rows:
     return gathered(store.held(stage, first=iteration, last=iteration), ("norm", "state"), np.array([place]))
 
 

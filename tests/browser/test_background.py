@@ -33,15 +33,16 @@ def test_a_run_in_the_background_is_paused_goes_on_and_ends(notebook: OpenNotebo
     for cell in (0, START):
         page.run(cell)
         page.wait_done(cell)
-    widget = page.widget(START)
-    status = widget.locator(".gv-status")
+    panel = page.cell(START).locator(".gv-panel")
+    status = panel.locator(".gv-status")
     expect(status).to_have_text("Training", timeout=PATIENCE_S * 1000)
 
     page.run(PAUSE)
     page.wait_done(PAUSE)
+    panel.scroll_into_view_if_needed()  # out of sight, nothing is drawn
     expect(status).to_have_text("Paused", timeout=PATIENCE_S * 1000)
     paused_at = page.evaluate("loop.state.iteration")
-    expect(widget.locator(".gv-iteration")).to_contain_text(f"{paused_at:,}")
+    expect(panel.locator(".gv-iteration")).to_contain_text(f"{paused_at:,}")
     page.run(READ)
     page.wait_done(READ)
     assert page.output_text(READ).strip() == "True"
@@ -55,6 +56,7 @@ def test_a_run_in_the_background_is_paused_goes_on_and_ends(notebook: OpenNotebo
 
     page.run(UNPAUSE)
     page.wait_done(UNPAUSE)
+    panel.scroll_into_view_if_needed()
     expect(status).to_have_text("Training", timeout=PATIENCE_S * 1000)
     page.run(END)
     page.wait_done(END)

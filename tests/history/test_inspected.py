@@ -60,6 +60,18 @@ def test_where_nothing_was_clipped_is_known_of_a_saved_run_too(tmp_path, stages)
         assert found.stages["clipped"].state == ("ok" if found.unclipped else "not_recorded")
 
 
+def test_what_failed_to_be_measured_does_not_pass_for_unclipped():
+    history = gv.History()
+    history.declare([{"name": name, "shape": (2,), "dtype": "float32"} for name in ("a", "b")])
+    history.progress.records(1, 0, clipped=True)
+    nothing = np.empty((0, 8)), np.empty(0, np.uint8)
+    for i, stages in enumerate((None, {"clipped": nothing})):
+        history.append(i, 0, np.ones((2, 8)), np.zeros(2, np.uint8), {"loss": 1.0}, stages=stages)
+    told = [history.inspected("b", i) for i in (0, 1)]
+    assert [found.unclipped for found in told] == [True, False]
+    assert told[1].stages["clipped"].state == "not_recorded"
+
+
 def test_an_infinite_gradient_and_a_skipped_step_are_what_they_are():
     model = torch.nn.Linear(1, 1, bias=False)
     loop = gv.trainer(model, lambda y, _: y.sum() * 1e38 * 1e38, "sgd", loss_scale=gv.LossScale.static(1.0))
