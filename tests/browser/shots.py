@@ -123,7 +123,8 @@ def at(status: str, iteration: int) -> History:
     """A run with all that can be known of one, at an iteration."""
     history = inspections.run(length=iteration)
     progress = history.progress
-    progress.status, progress.epoch, progress.epochs, progress.iterations = status, iteration // 330, 4, inspections.N
+    progress.status, progress.epoch, progress.epochs = status, iteration // 330, 4
+    progress.iterations = iteration if status == "completed" else inspections.N
     progress.overhead, progress.metrics, progress.loss = 0.018, {"loss": 0.41}, 0.541
     return history
 

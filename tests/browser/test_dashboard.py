@@ -132,7 +132,7 @@ def test_what_lies_behind_a_tab_is_sent_nothing_until_it_is_seen(notebook: OpenN
     dashboard.locator(".gv-panel").wait_for()
     assert page.evaluate("d.frozen_mask.publisher.sent.messages") == 0
     dashboard.get_by_role("tab", name="frozen mask").click()
-    expect(dashboard.locator(".gv-mask")).to_contain_text("trained at iteration 299")
+    expect(dashboard.locator(".gv-mask")).to_contain_text("trained at the last iteration, 299")
     assert page.evaluate("d.frozen_mask.publisher.sent.messages") == 1
 
 
