@@ -6,7 +6,7 @@ from typing import Any
 
 import ipywidgets
 
-from gradviz.errors import HistoryError
+from gradviz.errors import HistoryError, names_nearest_keyword
 from gradviz.history.activations import activations_of
 from gradviz.history.history import History
 from gradviz.history.selection import Selection
@@ -138,6 +138,7 @@ def for_run(history: History) -> Dashboard:
     return widget
 
 
+@names_nearest_keyword
 def dashboard(x: Any) -> Dashboard:
     """All pictures of a loop, a watch or a history as one: what a run shows while it lasts.
 

@@ -82,7 +82,7 @@ def _told(found: FirstNonfinite | None) -> dict[str, Any] | None:
     if found is None:
         return None
     growth = found.growth if math.isfinite(found.growth) else None
-    return {**found._asdict(), "growth": growth, "before": BEFORE}
+    return {**found._asdict(), "growth": growth, "before": min(BEFORE, found.iteration)}
 
 
 def _controls(history: History) -> dict[str, Any] | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,6 +15,7 @@ from plotly.subplots import make_subplots
 from gradviz.widgets.figures.run import some
 from gradviz.widgets.figures.style import Style
 from gradviz.widgets.picture.looks import LEGEND, Look
+from gradviz.widgets.picture.words import glance
 
 LINES = 400
 """Pixels for the lines, and for what is around both."""
@@ -21,6 +24,8 @@ ROW = 20
 """Pixels for a row of the strip."""
 APART = 60
 """As many signs in a row have room."""
+DECADES = 2
+"""An axis that spans so many has ticks enough at the powers of ten."""
 
 
 @dataclass
@@ -67,7 +72,20 @@ class Strip:
             rows = [LEGEND[look] for look in reversed(looks)]
             figure.update_yaxes(row=1, col=1, type="category", categoryarray=rows, range=[-0.6, len(rows) - 0.4])
             figure.update_yaxes(row=1, col=1, fixedrange=True)
-        log = {"type": "log", "exponentformat": "power", "dtick": 1, "tickfont": {"size": 10}}
-        figure.update_yaxes(row=2 if looks else 1, col=1, title=up, **log)
+        drawn = [trace.y for trace in figure.data if trace.mode != "markers"]
+        axis = {"type": "log", "tickfont": {"size": 10}} | _ticks(drawn)
+        figure.update_yaxes(row=2 if looks else 1, col=1, title=up, **axis)
         figure.update_xaxes(row=2 if looks else 1, col=1, title=along)
         return figure
+
+
+def _ticks(drawn: Iterable[Any]) -> dict[str, Any]:
+    """Powers of ten; where the lines span less than two of them, round numbers in between, or there would be none."""
+    values = np.concatenate([np.asarray(y, np.float64) for y in drawn] or [np.empty(0)])
+    values = values[np.isfinite(values) & (values > 0)]
+    low, high = (math.log10(values.min()), math.log10(values.max())) if values.size else (0.0, DECADES)
+    if high - low >= DECADES:
+        return {"exponentformat": "power", "dtick": 1}
+    digits = (1, 2, 5) if high - low > 1 else range(1, 10)
+    ticks = [digit * 10.0**power for power in range(math.floor(low), math.ceil(high) + 1) for digit in digits]
+    return {"tickvals": ticks, "ticktext": [glance(tick) for tick in ticks]}

@@ -13,7 +13,7 @@ const WHY: Record<string, string> = {
 export const HOW = {
   stages: 'stages=("backward", "clipped", "update")',
   examples: 'capture=gv.Capture("encoder.*", keep="example_norms")',
-  histograms: "histograms_every=100",
+  histograms: 'record="all", histograms_every=100',
 };
 
 function line(name: string, value: string, isBad = false): HTMLElement {

@@ -77,3 +77,10 @@ def test_runs_have_a_colour_and_a_name_each():
 def test_what_is_far_away_is_still_a_number(norm):
     (line,) = lines(norms([norm]).figure("norms"))
     assert line.y[0] == pytest.approx(norm, rel=1e-6)
+
+
+def test_an_axis_of_less_than_two_powers_of_ten_has_ticks_in_between():
+    ticks = norms([0.15, 0.2], [0.47, 0.3], names=["body", "head"]).figure("norms").layout.yaxis
+    inside = [text for value, text in zip(ticks.tickvals, ticks.ticktext, strict=True) if 0.15 <= value <= 0.47]
+    assert inside == ["0.200", "0.300", "0.400"]
+    assert norms([1e-3, 1.0], names=["body", "head"]).figure("norms").layout.yaxis.dtick == 1
