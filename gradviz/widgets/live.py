@@ -12,6 +12,7 @@ import anywidget
 import traitlets
 
 from gradviz.errors import described
+from gradviz.history.compare import Comparison
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
 from gradviz.history.view import View
@@ -255,6 +256,8 @@ def instead(x: Any, call: str) -> str:
     """
     if isinstance(x, View):
         return f"a selection, and it shows whole histories: {call.format('history')}"
+    if isinstance(x, Comparison):
+        return "a comparison, of which there is the heatmap: gv.heatmap(comparison)"
     if isinstance(x, str | os.PathLike):
         return f"a path. Write {call.format(f'gv.History.open({os.fspath(x)!r})')}."
     return f"{described(x)}. Write {call.format('loop')}."
