@@ -75,9 +75,6 @@ def test_a_run_that_hears_nothing_meanwhile_sends_to_what_is_hidden_too_but_seld
 def test_what_it_does_not_show_is_told_with_the_line_to_write():
     with pytest.raises(TypeError, match=r"a loop, a watch or a history; got an int. Write gv.dashboard\(loop\)"):
         gv.dashboard(3)
-
-
-def test_what_it_does_not_show_is_told_with_the_line_to_write():
     history = history_of("w")
     with pytest.raises(TypeError, match=r"got a comparison, of which there is the heatmap: gv.heatmap\(comparison\)"):
         gv.dashboard(gv.compare({"a": history, "b": history}))
