@@ -34,8 +34,9 @@ def test_it_takes_little_time_and_memory(name):
     assert run.seconds < 250  # 25 on two cores that do nothing else; here others may
 
 
-def test_it_ends_with_what_to_try_next_and_its_links_lead_somewhere(name):
+def test_it_begins_with_a_title_ends_with_what_to_try_next_and_its_links_lead_somewhere(name):
     notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
+    assert notebook.cells[0].source.startswith("# ")
     assert notebook.cells[-1].source.startswith("## What to try next")
     text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
     linked = re.findall(r"\]\(([^)]+)\.ipynb\)", text)
