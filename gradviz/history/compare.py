@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from gradviz.history.overview import FROZEN, NAN, NEGINF, NOT_RECORDED, POSINF, 
 from gradviz.history.ratios import Ratios
 from gradviz.history.schema import STATES, STATISTICS, Parameter
 from gradviz.history.selection import selection
-from gradviz.history.view import View
+from gradviz.history.view import FigureKind, Theme, View
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -328,9 +328,9 @@ class Comparison:
     @names_nearest_keyword
     def figure(
         self,
-        kind: Literal["norms", "heatmap", "depth", "distributions"],
+        kind: FigureKind,
         *,
-        theme: Literal["light", "dark"] = "light",
+        theme: Theme = "light",
         stage: str = "backward",
         iterations: int | Iterable[int] | None = None,
     ) -> go.Figure:

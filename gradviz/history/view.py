@@ -25,6 +25,9 @@ from gradviz.sizes import in_words
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+FigureKind = Literal["norms", "heatmap", "depth", "distributions"]
+Theme = Literal["light", "dark"]
+
 TRIES = 20
 """A run that somebody else writes has its files merged now and then, while a frame is made of them."""
 
@@ -384,9 +387,9 @@ class View:
     @names_nearest_keyword
     def figure(
         self,
-        kind: Literal["norms", "heatmap", "depth", "distributions"],
+        kind: FigureKind,
         *,
-        theme: Literal["light", "dark"] = "light",
+        theme: Theme = "light",
         stage: str = "backward",
         iterations: int | Iterable[int] | None = None,
     ) -> go.Figure:

@@ -1,5 +1,6 @@
 // The numbers of a row: those of a parameter, where they lie among all, or those of several as one.
 import { cellsGrown } from "./overview";
+import type { Pixels } from "./pixels";
 import type { Columns } from "./wire";
 import { Flag } from "./wire";
 
@@ -48,6 +49,15 @@ export function mergeCell({ max, min, flags, offset, stride }: Lane, first: numb
     union |= flags[i]!;
   }
   return { max: high < low ? NaN : high, min: high < low ? NaN : low, flags: union };
+}
+
+/** What pixels show of a row: those of the same columns are one cell, from the pixel `from` up to `to`. */
+export function eachCell(lane: Lane, { first, last, end }: Pixels, act: (cell: Cell, from: number, to: number) => void): void {
+  for (let from = 0, to = 0; from < end; from = to) {
+    do to += 1;
+    while (to < end && first[to] === first[from] && last[to] === last[from]);
+    if (first[from]! <= last[from]!) act(mergeCell(lane, first[from]!, last[from]!), from, to);
+  }
 }
 
 /** The columns [first, end) as one: what sorting looks at. All rows at once, as they lie in memory. */

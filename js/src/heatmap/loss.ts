@@ -3,7 +3,7 @@
 import type { Chip } from "./chips";
 import { placeChips } from "./chips";
 import type { Lane } from "../data/lanes";
-import { mergeCell } from "../data/lanes";
+import { eachCell } from "../data/lanes";
 import { isNonFinite, Look, lookOf } from "../data/looks";
 import type { Marks } from "./marks";
 import type { Pixels } from "../data/pixels";
@@ -72,21 +72,13 @@ export class LossPainter {
 function trace(lane: Lane, pixels: Pixels): { pieces: Point[][]; looks: Uint8Array } {
   const looks = new Uint8Array(pixels.width);
   const pieces: Point[][] = [[]];
-  for (let pixel = 0; pixel < pixels.end; ) {
-    const first = pixels.first[pixel]!;
-    const last = pixels.last[pixel]!;
-    let to = pixel + 1;
-    while (to < pixels.end && pixels.first[to] === first && pixels.last[to] === last) to += 1;
-    if (first <= last) {
-      const cell = mergeCell(lane, first, last);
-      const bad = cell.flags & Flag.nonfinite;
-      looks.fill(bad ? lookOf(NaN, cell.flags) : Look.value, pixel, to);
-      if (Number.isFinite(cell.max)) pieces.at(-1)!.push({ x: (pixel + to) / 2, max: cell.max, min: cell.min });
-      // A pixel may hold a finite loss and a NaN; only one with nothing finite parts the line.
-      else if (isNonFinite(looks[pixel]!)) pieces.push([]);
-    }
-    pixel = to;
-  }
+  eachCell(lane, pixels, ({ max, min, flags }, from, to) => {
+    const look = flags & Flag.nonfinite ? lookOf(NaN, flags) : Look.value;
+    looks.fill(look, from, to);
+    if (Number.isFinite(max)) pieces.at(-1)!.push({ x: (from + to) / 2, max, min });
+    // A pixel may hold a finite loss and a NaN; only one with nothing finite parts the line.
+    else if (isNonFinite(look)) pieces.push([]);
+  });
   return { pieces, looks };
 }
 

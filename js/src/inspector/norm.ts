@@ -6,7 +6,7 @@ import type { Point } from "../heatmap/loss";
 import { drawPiece } from "../heatmap/loss";
 import type { Marks } from "../heatmap/marks";
 import type { Lane } from "../data/lanes";
-import { mergeCell } from "../data/lanes";
+import { eachCell } from "../data/lanes";
 import { isNonFinite, Look, lookOf } from "../data/looks";
 import type { Pixels } from "../data/pixels";
 import type { Theme } from "../kit/theme";
@@ -59,23 +59,16 @@ function trace(lane: Lane, pixels: Pixels): { pieces: Point[][]; looks: Uint8Arr
   const looks = new Uint8Array(pixels.width);
   const pieces: Point[][] = [[]];
   let [smallest, largest] = [Infinity, 0];
-  for (let pixel = 0; pixel < pixels.end; ) {
-    const [first, last] = [pixels.first[pixel]!, pixels.last[pixel]!];
-    let to = pixel + 1;
-    while (to < pixels.end && pixels.first[to] === first && pixels.last[to] === last) to += 1;
-    if (first <= last) {
-      const { max, min, flags } = mergeCell(lane, first, last);
-      const look = lookOf(max, flags);
-      looks.fill(look, pixel, to);
-      if (max > 0) {
-        // Zeros among others: the band ends at the smallest that is none.
-        const low = min > 0 ? min : max;
-        pieces.at(-1)!.push({ x: (pixel + to) / 2, max, min: low });
-        smallest = Math.min(smallest, low);
-        largest = Math.max(largest, max);
-      } else if (pieces.at(-1)!.length || isNonFinite(look)) pieces.push([]);
-    }
-    pixel = to;
-  }
+  eachCell(lane, pixels, ({ max, min, flags }, from, to) => {
+    const look = lookOf(max, flags);
+    looks.fill(look, from, to);
+    if (max > 0) {
+      // Zeros among others: the band ends at the smallest that is none.
+      const low = min > 0 ? min : max;
+      pieces.at(-1)!.push({ x: (from + to) / 2, max, min: low });
+      smallest = Math.min(smallest, low);
+      largest = Math.max(largest, max);
+    } else if (pieces.at(-1)!.length || isNonFinite(look)) pieces.push([]);
+  });
   return { pieces, looks, ends: largest ? [smallest, largest] : null };
 }
