@@ -108,7 +108,7 @@ def _is_read(entries: Tensor, counts: Counts) -> bool:
     """Add to the counts by the compiled pass; whether there is one."""
     form = FORMS[entries.dtype]
     values = entries.numpy()
-    return not _count(form, np.zeros(1, np.bool_), _GRIDS[entries.dtype], values.view(form.bits.dtype), counts)
+    return not _count(np.zeros(1, np.bool_), form, _GRIDS[entries.dtype], values.view(form.bits.dtype), counts)
 
 
 @inner
@@ -132,7 +132,7 @@ def _place_all(bits: Any, form: Any, grid: Any, places: Any) -> None:
 
 
 @Kernel
-def _count(form: Form, in_doubt: Any, grid: Any, bits: Any, counts: Any) -> int:
+def _count(in_doubt: Any, form: Form, grid: Any, bits: Any, counts: Any) -> int:
     """Add how many entries lie in each bin; one place after the other, so that no count waits for the one before."""
     places = np.empty(BLOCK, np.int16)
     own = np.zeros((4, N_BINS), np.int64)

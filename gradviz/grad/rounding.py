@@ -128,11 +128,11 @@ def _is_read(entries: Tensor, reaching: Counts) -> bool:
     """Count by the compiled pass; whether there is one."""
     form = FORMS[entries.dtype]
     edges = _edges(entries.dtype).view(form.bits.dtype)
-    return not _count(form, np.zeros(1, np.bool_), edges, entries.numpy().view(form.bits.dtype), reaching)
+    return not _count(np.zeros(1, np.bool_), form, edges, entries.numpy().view(form.bits.dtype), reaching)
 
 
 @Kernel
-def _count(form: Form, in_doubt: Any, edges: Any, bits: Any, reaching: Any) -> int:
+def _count(in_doubt: Any, form: Form, edges: Any, bits: Any, reaching: Any) -> int:
     """Add how many entries reach each edge: one edge after the other, over a block in the nearest cache."""
     integer = form.bits.dtype.type
     magnitudes = np.empty(BLOCK, form.bits.dtype)

@@ -8,7 +8,6 @@ again, so a norm is 0 or infinite only where the entries are. On other devices t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import Any, TypeGuard
 
@@ -73,12 +72,12 @@ class Statistics:
         if self._has_looked:
             self._table[5:], self._has_looked = 0, False
         for each in self._plain:
-            if each.read(self._table):
+            if each.read():
                 self._look_again(tensors, each.in_doubt())
         if self._others:
             entries = {place: dense_real(tensors[place]).contiguous() for place in self._others}
             for each in self._passes(entries, tensors):
-                if each.read(self._table):
+                if each.read():
                     self._look_again(tensors, each.in_doubt())
         if self._there:
             self._put(self._there, _on_device([tensors[place] for place in self._there]).T)
@@ -97,18 +96,18 @@ class Statistics:
     def _take_in(self, tensors: Sequence[Tensor]) -> None:
         """Make what depends on shapes, dtypes and devices alone."""
         here = {place: tensor for place, tensor in enumerate(tensors) if tensor.device.type == "cpu"}
-        plain = {place: tensor for place, tensor in here.items() if _lie_open([tensor], _FORMS)}
-        self._plain = self._passes(plain, tensors)
+        plain = {place: tensor for place, tensor in here.items() if _lies_open(tensor)}
         self._others = [place for place in here if place not in plain]
         self._there = [place for place in range(len(tensors)) if place not in here]
         self._table = np.zeros((len(STATISTICS), len(tensors)))
         self._table[1:5] = np.nan
         self._has_looked = False
+        self._plain = self._passes(plain, tensors)
 
     def _passes(self, entries: Mapping[int, Tensor], tensors: Sequence[Tensor]) -> list[_Pass]:
         """One for each dtype, given what is to be read of each tensor by its place."""
         own = [[place for place, stored in entries.items() if stored.dtype is dtype] for dtype in kernels.FORMS]
-        return [_Pass(places, entries, tensors, only_norms=self._only_norms) for places in own if places]
+        return [_Pass(places, entries, tensors, self._table, only_norms=self._only_norms) for places in own if places]
 
     def _look_again(self, tensors: Sequence[Tensor], places: Sequence[int]) -> None:
         for place in places:
@@ -124,57 +123,59 @@ class Statistics:
 
 
 class _Pass:
-    """Tensors of one dtype that one compiled call reads, and the addresses and numbers that it is given.
+    """Tensors of one dtype that one compiled call reads into a table, [statistics, tensors].
 
     Addresses know neither size nor dtype: what is read is asked for both each time (`finds`).
     """
 
     def __init__(
-        self, places: list[int], entries: Mapping[int, Tensor], tensors: Sequence[Tensor], *, only_norms: bool
+        self,
+        places: list[int],
+        entries: Mapping[int, Tensor],
+        tensors: Sequence[Tensor],
+        table: Floats,
+        *,
+        only_norms: bool,
     ) -> None:
         own = [entries[place] for place in places]
         self._reads_all = places == list(range(len(tensors)))
-        self._dtype, self._lengths = own[0].dtype, [stored.numel() for stored in own]
-        self._forms = {_form_of(own[0])}
-        self._addresses = np.array(list(map(Tensor.data_ptr, own)), np.int64)
-        self._places = np.array(places, np.int64)
-        self._in_doubt = np.zeros(len(own), np.bool_)
-        self._sampled = np.zeros(len(own), np.int64)
+        self._lengths, self._forms = list(map(Tensor.numel, own)), {_form_of(own[0])}
         # Absent entries of a sparse tensor count as well.
-        counts = np.array([tensors[place].numel() for place in places], np.float64)
-        self._sizes = np.array(self._lengths, np.int64)
-        measure = kernels.measure_norms if only_norms else kernels.measure_all
-        self._measure = partial(measure, kernels.FORMS[self._dtype], self._in_doubt, self._places, counts, self._sizes)
+        self._task = kernels.Task(self._lengths, [tensors[place].numel() for place in places], places, table)
+        self._task.addresses[:] = list(map(Tensor.data_ptr, own))
+        self._kernels = kernels.KERNELS[own[0].dtype]
+        self._measure = self._kernels.measure_norms if only_norms else self._kernels.measure_all
 
     def _own(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        return tensors if self._reads_all else [tensors[place] for place in self._places.tolist()]
+        return tensors if self._reads_all else [tensors[place] for place in self._task.places.tolist()]
 
     def finds(self, tensors: Sequence[Tensor]) -> bool:
         """Whether it may read its own among these where they lie, as it will."""
         own = self._own(tensors)
         if not _lie_open(own, self._forms) or list(map(Tensor.numel, own)) != self._lengths:
             return False
-        self._addresses[:] = list(map(Tensor.data_ptr, own))
+        addresses = list(map(Tensor.data_ptr, own))
+        if 0 in addresses and any(map(Tensor._is_zerotensor, own)):  # which has no memory
+            return False
+        self._task.addresses[:] = addresses
         return True
 
-    def read(self, table: Floats) -> int:
-        """Write into the table, [statistics, tensors]; how many have to be looked at again."""
-        n_in_doubt: int = self._measure(self._addresses, table)
-        return n_in_doubt
+    def read(self) -> int:
+        """Write into the table; how many have to be looked at again."""
+        return self._measure(self._task.in_doubt, self._task.words)
 
     def in_doubt(self) -> list[int]:
         """Their places."""
-        places: list[int] = self._places[self._in_doubt].tolist()
+        places: list[int] = self._task.places[self._task.in_doubt].tolist()
         return places
 
     def sample(self, tensors: Sequence[Tensor]) -> bytes | None:
         """Of what was read last; None if it lies elsewhere now, or nothing can be compiled."""
-        if list(map(Tensor.data_ptr, self._own(tensors))) != self._addresses.tolist():
+        if list(map(Tensor.data_ptr, self._own(tensors))) != self._task.addresses.tolist():
             return None
-        form = kernels.FORMS[self._dtype]
-        if kernels.sample(form, self._in_doubt, self._sizes, self._addresses, self._sampled):
+        if self._kernels.sample(self._task.in_doubt, self._task.words):
             return None
-        return self._sampled.tobytes()
+        return self._task.samples.tobytes()
 
 
 class OneByOne:
@@ -189,9 +190,8 @@ class OneByOne:
     """
 
     def __init__(self) -> None:
-        self._place, self._length, self._address = (np.zeros(1, np.int64) for _ in range(3))
-        self._count, self._in_doubt = np.zeros(1), np.zeros(1, np.bool_)
         self._table = np.zeros((len(STATISTICS), 1))
+        self._task = kernels.Task([0], [0], [0], self._table)
 
     def __call__(self, tensor: Tensor) -> Floats:
         """A row of the table, which is the caller's."""
@@ -199,11 +199,9 @@ class OneByOne:
         if not _lies_open(tensor):
             (tensor,) = whole([tensor])
             entries = dense_real(tensor).contiguous()
-        self._address[0], self._length[0], self._count[0] = entries.data_ptr(), entries.numel(), tensor.numel()
-        form = kernels.FORMS[entries.dtype]
-        if kernels.measure_all(
-            form, self._in_doubt, self._place, self._count, self._length, self._address, self._table
-        ):
+        task = self._task
+        task.addresses[0], task.lengths[0], task.counts[0] = entries.data_ptr(), entries.numel(), tensor.numel()
+        if kernels.KERNELS[entries.dtype].measure_all(task.in_doubt, task.words):
             with np.errstate(all="ignore"):  # what overflows is meant to show
                 return _carefully(entries.reshape(-1).numpy(), tensor.numel())
         return self._table[:, 0].copy()
@@ -233,7 +231,6 @@ def statistics(tensors: Sequence[Tensor]) -> Floats:
 
 
 _form_of = attrgetter("dtype", "layout", "is_cpu")
-_FORMS = {(dtype, torch.strided, True) for dtype in kernels.FORMS}
 _TYPES = {Tensor, nn.Parameter}  # a subclass may keep its entries elsewhere
 
 
@@ -244,21 +241,20 @@ def _all_there(samples: list[bytes | None]) -> TypeGuard[list[bytes]]:
 def _lie_open(tensors: Sequence[Tensor], forms: set[Any]) -> bool:
     """Whether all are of one of these forms, and entries lie where the address says, one after the other.
 
-    By map: twice as fast for 400 tensors.
+    By map: twice as fast for 400 tensors. What has no memory at all is not seen here.
     """
     return (
         _TYPES.issuperset(map(type, tensors))
         and forms.issuperset(map(_form_of, tensors))
         and all(map(Tensor.is_contiguous, tensors))
         and not any(map(Tensor.is_neg, tensors))
-        and not any(map(Tensor._is_zerotensor, tensors))  # which has no memory
     )
 
 
 def _lies_open(tensor: Tensor) -> bool:
-    """The same of one, and that its dtype can be read: six times as fast for it."""
+    """The same of one, and that its dtype can be read and it has memory: six times as fast for it."""
     return (
-        type(tensor) is Tensor
+        type(tensor) in _TYPES
         and tensor.dtype in kernels.FORMS
         and tensor.is_cpu
         and tensor.layout is torch.strided

@@ -176,22 +176,22 @@ def test_a_disk_that_turns_full_costs_nothing_but_time(monkeypatch):
 
 
 def test_what_cannot_be_compiled_is_said_once_and_leaves_everything_in_doubt():
-    def measure(form, in_doubt):
+    def measure(in_doubt):
         return in_doubt.no_such_thing
 
     kernel, in_doubt = kernels.Kernel(measure), np.zeros(2, np.bool_)
     with pytest.warns(RecordingWarning, match="could not be compiled"):
-        assert kernel(FORMS[torch.float32], in_doubt) == 2
+        assert kernel(in_doubt) == 2
     assert in_doubt.all()
-    assert kernel(FORMS[torch.float32], in_doubt) == 2
+    assert kernel(in_doubt) == 2
 
 
 def doubting() -> partial[int]:
-    def measure(form, in_doubt, value):
+    def measure(in_doubt, value):
         in_doubt[0] = value > 2
         return int(in_doubt[0])
 
-    return partial(kernels.Kernel(measure), FORMS[torch.float32], np.zeros(1, np.bool_))
+    return partial(kernels.Kernel(measure), np.zeros(1, np.bool_))
 
 
 def test_the_same_numbers_come_every_time():
