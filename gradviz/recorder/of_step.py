@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from torch import Tensor
 
 from gradviz.grad.algebra import Grad
 from gradviz.grad.capture.captured import Captured
-from gradviz.grad.leaves import leaves_of
+from gradviz.grad.leaves import Kind, leaves_of
 from gradviz.history.history import History
 from gradviz.history.schema import Parameter
 from gradviz.recorder.captured import CaptureRecorder, Ids
@@ -73,15 +73,15 @@ class StepRecorder:
 
     # The step's observer ----------------------------------------------------------------------------------------
 
-    def see(self, stage: str, gradients: Grad[Any]) -> None:
+    def see(self, stage: str, kind: Kind, given: Sequence[Tensor | None], unused: Set[str]) -> None:
         """Take the statistics of one stage's gradients, and the histograms where they are due."""
         with self.pace:
             self._begun()
             if self._draft is None:
                 return
-            seen = Gradients(gradients.given, gradients.unused, gradients._kind)
+            seen = Gradients(kind.names, given, unused, kind)
             self._recorder.observe(self._draft, stage, seen)
-            if stage in self._draft.rows and self._recorder.wants_histograms(self._iteration):
+            if self._recorder.wants_histograms(self._iteration) and stage in self._draft.rows:
                 self._recorder.count(self._draft, stage, seen)
 
     def _begun(self) -> None:
@@ -173,7 +173,8 @@ class StepRecorder:
         if gradients is None:
             return None
         draft = Draft()
-        self._recorder.observe(draft, stage, Gradients(gradients.given, gradients.unused, gradients._kind))
+        given = list(gradients.given.values())
+        self._recorder.observe(draft, stage, Gradients(gradients._kind.names, given, gradients.unused, gradients._kind))
         return draft if draft.rows else None
 
 

@@ -28,7 +28,7 @@ class Plan:
         """How the gradients are stored, by name."""
         self._rows = [row[name] for name in reached]
         self._is_whole = self._rows == list(range(len(row)))
-        self._statistics = Statistics(list(reached.values()), only_norms=only_norms)
+        self._statistics = Statistics(gradients.tensors, only_norms=only_norms)
         self._table = np.full((len(STATISTICS), len(row)), np.nan).T
         self._states = np.full(len(row), NOT_RECORDED, np.uint8)
         frozen = [name for name, p in subject.parameters().items() if not p.requires_grad]
@@ -42,7 +42,7 @@ class Plan:
     def fits(self, gradients: Gradients, described: Sequence[Parameter]) -> bool:
         """Whether it holds for these gradients too."""
         is_same = gradients.kind is self.kind and described is self._described
-        return is_same and gradients.unused == self.unused and len(gradients.reached) == len(self.reached)
+        return is_same and gradients.unused == self.unused and len(gradients.tensors) == len(self.reached)
 
     def row(self, gradients: Gradients) -> Row:
         """The numbers, [parameters, statistics], and the states; the next call writes into the same arrays."""
@@ -56,10 +56,10 @@ class Plan:
 
     def sample(self, gradients: Gradients) -> bytes | None:
         """See `Statistics.sample`."""
-        return self._statistics.sample(list(gradients.reached.values()))
+        return self._statistics.sample(gradients.tensors)
 
     def _numbers(self, gradients: Gradients) -> NDArray[np.float64]:
-        measured = self._statistics(list(gradients.reached.values()))
+        measured = self._statistics(gradients.tensors)
         if self._is_whole:
             return measured
         self._table[self._rows] = measured

@@ -166,10 +166,10 @@ class Recorder:
         try:
             now, plan = self._subject.parameters(), draft.plan
             moved = [name for name in plan.reached if name in before and name in now]
-            update = {name: _difference(now[name].detach(), before[name]) for name in moved}
-            weight = {name: before[name] for name in moved}
+            update = [_difference(now[name].detach(), before[name]) for name in moved]
+            weight = [before[name] for name in moved]
             for stage, given in (("update", update), ("weight", weight)):
-                gradients = Gradients(given, plan.unused, plan.kind)
+                gradients = Gradients(moved, given, plan.unused, plan.kind)
                 draft.rows[stage] = self._plan(stage, of, gradients).row(gradients)
         except Exception as error:
             self.warn(error, "Updates")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
-from typing import Any, NamedTuple, Protocol
+import copy
+from collections.abc import Collection, Mapping, Sequence, Set
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -16,8 +17,10 @@ class Gradients:
 
     Parameters
     ----------
-    given : mapping of str to Tensor or None
-        By the name of the parameter; None where there is none.
+    names : sequence of str
+        Of the parameters.
+    given : sequence of Tensor or None
+        One for each; None where there is none.
     unused : collection of str
         Those that no path from the loss led to, and so each whose gradient is None. An optimizer may have been given
         zeros for one, or what is left of an earlier step.
@@ -26,15 +29,29 @@ class Gradients:
 
     Attributes
     ----------
-    reached : mapping of str to Tensor
+    tensors : sequence of Tensor
         Those there are.
     """
 
-    def __init__(self, given: Mapping[str, Tensor | None], unused: Collection[str], kind: object) -> None:
+    def __init__(
+        self, names: Sequence[str], given: Sequence[Tensor | None], unused: Collection[str], kind: object
+    ) -> None:
         self.unused, self.kind = unused, kind
-        self.reached: Mapping[str, Tensor] = given  # type: ignore[assignment]
+        self._names, self.tensors = names, cast("Sequence[Tensor]", given)
         if unused:
-            self.reached = {name: gradient for name, gradient in given.items() if gradient is not None}
+            there = [(name, gradient) for name, gradient in zip(names, given, strict=True) if gradient is not None]
+            self._names, self.tensors = [name for name, _ in there], [gradient for _, gradient in there]
+
+    @property
+    def reached(self) -> dict[str, Tensor]:
+        """Those there are, by the name of the parameter: made when somebody asks, which a small step can feel."""
+        return dict(zip(self._names, self.tensors, strict=True))
+
+    def with_tensors(self, tensors: Sequence[Tensor]) -> Gradients:
+        """Other tensors in the places of those there are."""
+        made = copy.copy(self)
+        made.tensors = tensors
+        return made
 
 
 class Subject(Protocol):

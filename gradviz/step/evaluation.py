@@ -58,6 +58,8 @@ class Evaluation:
         Whether the step is to be taken: False under a loss scale that skips, if a gradient is not finite.
     seen : dict
         `y_true`, `y_pred` and `loss` of the first micro-batch.
+    unused : frozenset of str
+        Names of the parameters that no path leads to.
     captured : Captured or None
         Gradients of intermediate values.
     """
@@ -70,7 +72,7 @@ class Evaluation:
     loss_scale_state: Any
     is_finite: bool
     seen: dict[str, Any]
-
+    unused: frozenset[str]
     captured: Captured | None = None
     _gradient: Grad[Any] | None = None
 
@@ -80,13 +82,6 @@ class Evaluation:
         if self._gradient is None:
             self._gradient = Grad._from(self.kind, self.parameters, self.taken)
         return self._gradient
-
-    @property
-    def unused(self) -> frozenset[str]:
-        """Names of the parameters that no path leads to."""
-        if not is_incomplete(self.taken):
-            return NO_NAMES
-        return frozenset([name for name, given in zip(self.kind.names, self.taken, strict=True) if given is None])
 
 
 class Differentiator:
@@ -165,7 +160,10 @@ class Differentiator:
         losses, seen = come.losses, come.seen
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         prediction = seen[0]["y_pred"] if len(seen) == 1 else joined([part["y_pred"] for part in seen])
-        return Evaluation(loss, prediction, taken, kind, parameters, scale_state, is_finite, seen[0])
+        unused = NO_NAMES
+        if is_incomplete(taken):
+            unused = frozenset([name for name, given in zip(kind.names, taken, strict=True) if given is None])
+        return Evaluation(loss, prediction, taken, kind, parameters, scale_state, is_finite, seen[0], unused)
 
     def scaled(self, loss: Tensor, state: Any) -> Tensor:
         """A loss times the loss scale."""

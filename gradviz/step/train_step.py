@@ -21,7 +21,7 @@ from gradviz.grad.capture.capture import Capture, as_capture
 from gradviz.grad.capture.captured import Captured
 from gradviz.grad.capture.found import lengths
 from gradviz.grad.capture.session import Session
-from gradviz.grad.leaves import Leaves, leaves_of
+from gradviz.grad.leaves import Kind, Leaves, leaves_of
 from gradviz.step import saved
 from gradviz.step.batch import Batch, InputCast, as_batch, as_group, in_words, map_leaves, tensors_of
 from gradviz.step.clip import as_clip
@@ -53,8 +53,18 @@ from gradviz.step.untouched import untouched
 class Observer(Protocol):
     """Who watches a step from within."""
 
-    def see(self, stage: str, gradients: Grad[Any]) -> None:
-        """Is shown the gradients as they come ("backward"), and as the optimizer gets them where it differs."""
+    def see(self, stage: str, kind: Kind, given: Sequence[Tensor | None], unused: Set[str]) -> None:
+        """Is shown the gradients as they come ("backward"), and as the optimizer gets them where it differs.
+
+        Parameters
+        ----------
+        stage : str
+        kind : Kind
+        given : sequence of Tensor or None
+            One for each of its names.
+        unused : set of str
+            The names of those that are None.
+        """
 
     def before_step(self) -> None:
         """The optimizer is about to move the parameters."""
@@ -330,8 +340,8 @@ class TrainStep:
         masters, observer = self.masters, self.observer
         if masters.copies:
             masters.refresh()  # a forward pass may write into parameters, to hold their norm say
-        if observer is not None:  # or the gradients by name are never made
-            observer.see("backward", tried.gradient)
+        if observer is not None:
+            observer.see("backward", tried.kind, tried.taken, tried.unused)
         if tried.is_finite:
             self._hand_over(tried)
             if observer is not None:
@@ -358,7 +368,7 @@ class TrainStep:
             with self._in_training_mode():
                 tried = self._evaluate(group, scale_state, found, iteration, is_first=not first)
             if self.observer is not None and not first:
-                self.observer.see("backward", tried.gradient)
+                self.observer.see("backward", tried.kind, tried.taken, tried.unused)
             self._hand_over(tried, is_shown=not first)
             if not first:
                 first.append(tried)
@@ -439,7 +449,7 @@ class TrainStep:
             clipped = self._clip(tried.gradient)
             handed = list(clipped.given.values())
             if self.observer is not None and is_shown and clipped is not tried.gradient:
-                self.observer.see("clipped", clipped)
+                self.observer.see("clipped", tried.kind, handed, tried.unused)
         if self.keep_gradients and rewrites_gradients(self.optimizer):
             handed = [
                 given.clone() if given is not None and given is kept else given

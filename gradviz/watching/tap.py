@@ -138,31 +138,30 @@ class Tap:
 
     def _gradients(self) -> Gradients:
         held = self._held
-        given = dict(zip(held.names, map(_grad, held.parameters), strict=True))
+        given = list(map(_grad, held.parameters))
         # Who assigns gradients by hand has had no backward pass: there None is all that tells.
         reached = self._reached or held.every_id
         unused = []
-        if not held.every_id <= reached or is_incomplete(given.values()):
+        if not held.every_id <= reached or is_incomplete(given):
             unused = [
                 name
-                for name, p in zip(held.names, held.parameters, strict=True)
-                if given[name] is None or id(p) not in reached
+                for name, p, gradient in zip(held.names, held.parameters, given, strict=True)
+                if gradient is None or id(p) not in reached
             ]
-        return Gradients(given, unused, held.kind)
+        return Gradients(held.names, given, unused, held.kind)
 
     def _see_backward(self, draft: Draft, *, is_scaled: bool) -> None:
         gradients = self._gradients()
         self._recorder.observe(draft, "backward", gradients, of=self.place)
         self._is_touched = False
         if self._leftover is not None:
-            self._leftover.come(gradients.reached.values())
+            self._leftover.come(gradients.tensors)
         if "clipped" in self._recorder.stages:
             self._traces = _Traces.of(gradients, self._sample)
         if self._wants_histograms():
             # A scale is known when it is taken out; until then the entries are kept.
             if is_scaled:
-                copies = {name: gradient.detach().clone() for name, gradient in gradients.reached.items()}
-                self._clones = Gradients(copies, gradients.unused, gradients.kind)
+                self._clones = gradients.with_tensors([gradient.detach().clone() for gradient in gradients.tensors])
             else:
                 self._recorder.count(draft, "backward", gradients)
 
@@ -215,7 +214,7 @@ class Tap:
             self.has_gradients()
             if self._leftover is not None and self._draft is not None:
                 is_rewritten = self._is_touched or self._always_read or "clipped" in self._draft.rows
-                self._leftover.give(self._gradients().reached.values(), is_rewritten=is_rewritten)
+                self._leftover.give(self._gradients().tensors, is_rewritten=is_rewritten)
         if self._draft is not None and self._recorder.wants_updates:
             self._recorder.before_step(self._draft, dict(zip(self._held.names, self._held.parameters, strict=True)))
 
@@ -262,8 +261,7 @@ class Tap:
     def _count_entries(self, draft: Draft, stage: str, gradients: Gradients, scale: float) -> None:
         """Take histograms of gradients in which there is a scale."""
         if scale != 1:
-            divided = {name: g / scale for name, g in gradients.reached.items()}
-            gradients = Gradients(divided, gradients.unused, gradients.kind)
+            gradients = gradients.with_tensors([gradient / scale for gradient in gradients.tensors])
         self._recorder.count(draft, stage, gradients)
 
     def _see_clipped(self, draft: Draft, gradients: Gradients, left: float) -> None:
@@ -289,7 +287,7 @@ class Tap:
             self._recorder.after_step(self._draft, of=self.place)
         taken = Taken(self.place, self._draft, self._scale, skipped, self._closure_calls, self._reached)
         if self._leftover is not None and self._draft is not None:
-            self._leftover.leave(self._gradients().reached.values())
+            self._leftover.leave(self._gradients().tensors)
         self._count += 1
         self._reached_last = self._reached
         self._begin()
@@ -301,7 +299,7 @@ class Tap:
             return None
         self._reached = self._reached_last
         gradients = self._gradients()
-        stage = self._leftover.stage(gradients.reached.values())
+        stage = self._leftover.stage(gradients.tensors)
         if stage is None:
             return None
         draft = Draft()
@@ -322,7 +320,7 @@ class _Traces(NamedTuple):
     @classmethod
     def of(cls, gradients: Gradients, sample: Sampler) -> _Traces:
         """Those there are now."""
-        own = list(gradients.reached.values())
+        own = gradients.tensors
         entries = sample(gradients)
         return cls(list(map(id, own)), [] if entries is None else list(map(_version, own)), entries)
 

@@ -326,9 +326,9 @@ def test_kept_gradients_at_the_end_of_an_iteration_are_those_of_backward_whateve
     observer = loop._training.step.observer
     see = observer.see
 
-    def note(stage, gradients):
-        backward.append({name: gradient.clone() for name, gradient in gradients.items()})
-        see(stage, gradients)
+    def note(stage, kind, given, unused):
+        backward.append({name: gradient.clone() for name, gradient in zip(kind.names, given, strict=True)})
+        see(stage, kind, given, unused)
 
     observer.see = note
     loop.validate(loader(shuffle=False), event="iteration_completed")

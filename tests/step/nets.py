@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gradviz.grad.algebra import Grad
+from gradviz.grad.leaves import Kind
 
 X = torch.tensor([[1.0, -1.0, 2.0], [0.5, 0.0, -1.0]])
 Y = torch.tensor([[1.0], [-1.0]])
@@ -48,7 +49,11 @@ class Seen:
     """An observer of a step that hands on the gradients it is shown."""
 
     def __init__(self, see: Callable[[str, Grad[Any]], Any]) -> None:
-        self.see = see
+        self._see = see
+
+    def see(self, stage: str, kind: Kind, given: Sequence[Tensor | None], unused: Set[str]) -> None:
+        assert unused == {name for name, gradient in zip(kind.names, given, strict=True) if gradient is None}
+        self._see(stage, Grad._from(kind, [torch.zeros(shape) for shape in kind.shapes], given))
 
     def before_step(self) -> None:
         pass
