@@ -16,6 +16,8 @@ gradient, and as zeros they take no room on the disk.
 from __future__ import annotations
 
 import contextlib
+import functools
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -171,7 +173,12 @@ class Task:
         self.samples = np.zeros(len(lengths), np.int64)
         self.counts, self._table = np.array(counts, np.float64), table
         arrays = self.addresses, self.lengths, self.counts, self.places, self._table, self.samples
+        self._write = functools.partial(struct.Struct(f"{len(lengths)}q").pack_into, self.addresses.data, 0)
         self.words = np.array([len(lengths), table.shape[1], *(each.ctypes.data for each in arrays)], np.int64)
+
+    def find(self, addresses: Sequence[int]) -> None:
+        """Read there from now on. By `struct`: numpy takes 12 microseconds more for 16 numbers between two steps."""
+        self._write(*addresses)
 
 
 @inner

@@ -81,7 +81,7 @@ class Statistics:
                     self._look_again(tensors, each.in_doubt())
         if self._there:
             self._put(self._there, _on_device([tensors[place] for place in self._there]).T)
-        return self._table.T
+        return self._by_tensor
 
     def sample(self, tensors: Sequence[Tensor]) -> bytes | None:
         """Eight bytes for each tensor, of some of its entries; None if these are not where others were read last.
@@ -100,6 +100,7 @@ class Statistics:
         self._others = [place for place in here if place not in plain]
         self._there = [place for place in range(len(tensors)) if place not in here]
         self._table = np.zeros((len(STATISTICS), len(tensors)))
+        self._by_tensor = self._table.T
         self._table[1:5] = np.nan
         self._has_looked = False
         self._plain = self._passes(plain, tensors)
@@ -142,7 +143,7 @@ class _Pass:
         self._lengths, self._forms = list(map(Tensor.numel, own)), {_form_of(own[0])}
         # Absent entries of a sparse tensor count as well.
         self._task = kernels.Task(self._lengths, [tensors[place].numel() for place in places], places, table)
-        self._task.addresses[:] = list(map(Tensor.data_ptr, own))
+        self._task.find(list(map(Tensor.data_ptr, own)))
         self._kernels = kernels.KERNELS[own[0].dtype]
         self._measure = self._kernels.measure_norms if only_norms else self._kernels.measure_all
 
@@ -157,7 +158,7 @@ class _Pass:
         addresses = list(map(Tensor.data_ptr, own))
         if 0 in addresses and any(map(Tensor._is_zerotensor, own)):  # which has no memory
             return False
-        self._task.addresses[:] = addresses
+        self._task.find(addresses)
         return True
 
     def read(self) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import SupportsFloat
 
 
 @dataclass
@@ -27,8 +29,6 @@ class Progress:
     clipped_from : int or None
         From this iteration on what the optimizer received was measured wherever it differs from what the backward pass
         gave; None: not, or nobody knows.
-    metrics : dict of str to float
-        Means of this epoch so far.
     loss : float
         The newest batch's own.
     overhead : float
@@ -44,13 +44,22 @@ class Progress:
     iterations: int | None = None
     every: int | None = 1
     clipped_from: int | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
     loss: float = math.nan
     overhead: float = math.nan
     message: str | None = None
+    _metrics: Mapping[str, SupportsFloat] = field(default_factory=dict)
     _began: float = 0.0
     _began_at: int = 0
     _paused: float = 0.0
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Means of this epoch so far, by name; Python's own numbers, made when somebody looks."""
+        return {name: float(value) for name, value in self._metrics.items()}
+
+    @metrics.setter
+    def metrics(self, metrics: Mapping[str, SupportsFloat]) -> None:
+        self._metrics = metrics
 
     def begin(self) -> None:
         """Start the clock of this stretch of the run."""

@@ -15,6 +15,7 @@ import numpy as np
 from gradviz.errors import EventError, HandlerWarning, described, nearest, warn
 from gradviz.loop.data import takes_one
 from gradviz.loop.filters import ALWAYS, Filter
+from gradviz.loop.metrics.metric import Shown
 from gradviz.loop.same import is_same_handler
 from gradviz.step.step_state import StepState
 
@@ -85,6 +86,17 @@ class State:
     epoch_event_counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PER_ITERATION, 0))
     times: dict[int, float] = field(default_factory=dict)
     restored_epoch: int | None = None
+
+    def show(self, metrics: Shown) -> None:
+        """Let `metrics` be these, made when somebody looks."""
+        self.__dict__["_shown"] = metrics
+        self.__dict__.pop("metrics", None)
+
+    def __getattr__(self, name: str) -> Any:
+        # It never becomes an attribute of this name: another thread that looks could put an older one over a newer.
+        if name == "metrics" and "_shown" in self.__dict__:
+            return self.__dict__["_shown"].made
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())

@@ -21,7 +21,7 @@ from gradviz.loop.freezing import Freezing
 from gradviz.loop.gate import Gate
 from gradviz.loop.interrupt import InterruptGuard
 from gradviz.loop.metrics.function_metric import LossMetric
-from gradviz.loop.metrics.metric import Metric, floats, results, shown
+from gradviz.loop.metrics.metric import Metric, Shown, floats, results
 from gradviz.loop.names import check_watched
 from gradviz.loop.validation import Validation
 from gradviz.recorder.of_step import StepRecorder
@@ -278,7 +278,8 @@ class Training:
     def _iteration(self, batch: Any, place: int) -> Control | None:
         state = self.state
         state.iteration, state.epoch_iteration = self.iterations_run, place
-        control = self.fire("iteration_started")
+        fire = self.handlers.fire
+        control = fire("iteration_started", state, self._around)
         if control is not None:
             return control
         try:
@@ -296,7 +297,7 @@ class Training:
             raise failure
         if self.guard.insisted:
             raise KeyboardInterrupt
-        return self.fire("iteration_completed")
+        return fire("iteration_completed", state, self._around)
 
     def _measure(self) -> tuple[dict[str, float], BaseException | None]:
         """The batch's own values, which join their averages; and an error to raise once the row is written."""
@@ -323,9 +324,10 @@ class Training:
         if self.gate.steps:
             self.gate.took_step()
         self.course.advance()
-        state.metrics = shown(self.metrics.values()) | self.validated
+        metrics = Shown(self.metrics.values(), self.validated)
+        state.show(metrics)
         progress.epoch, progress.iteration = state.epoch, self.iterations_run
-        progress.metrics, progress.loss = floats(state.metrics), values["loss"]
+        progress.metrics, progress.loss = metrics, values["loss"]
         if progress.iterations is not None and progress.iteration > progress.iterations:
             progress.iterations = None  # the data has more than its length said
         is_last = self.guard.requested or self.gate.stops  # or an error or a handler will say so

@@ -60,6 +60,8 @@ class Evaluation:
         `y_true`, `y_pred` and `loss` of the first micro-batch.
     unused : frozenset of str
         Names of the parameters that no path leads to.
+    is_in_place : bool
+        Whether the parameters' ``.grad`` are `taken`.
     captured : Captured or None
         Gradients of intermediate values.
     """
@@ -73,6 +75,7 @@ class Evaluation:
     is_finite: bool
     seen: dict[str, Any]
     unused: frozenset[str]
+    is_in_place: bool
     captured: Captured | None = None
     _gradient: Grad[Any] | None = None
 
@@ -154,7 +157,8 @@ class Differentiator:
         parameters: Sequence[Tensor] = found.parameters
         if self._masters.copies:
             kind, parameters = self.in_optimizer(kind), self._masters.of_all(parameters)
-        taken, is_finite = come.gradients.total(), True
+        came, is_finite = come.gradients.total(), True
+        taken = came
         if not self.is_unscaled:
             taken, scale_state, is_finite = self._unscaled(taken, scale_state, kind, parameters)
         losses, seen = come.losses, come.seen
@@ -163,7 +167,10 @@ class Differentiator:
         unused = NO_NAMES
         if is_incomplete(taken):
             unused = frozenset([name for name, given in zip(kind.names, taken, strict=True) if given is None])
-        return Evaluation(loss, prediction, taken, kind, parameters, scale_state, is_finite, seen[0], unused)
+        is_in_place = come.gradients.is_in_place and taken is came
+        return Evaluation(
+            loss, prediction, taken, kind, parameters, scale_state, is_finite, seen[0], unused, is_in_place
+        )
 
     def scaled(self, loss: Tensor, state: Any) -> Tensor:
         """A loss times the loss scale."""

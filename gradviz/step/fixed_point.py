@@ -133,19 +133,6 @@ class _Glance:
         raise NotImplementedError
 
 
-class _One(_Glance):
-    """One tensor."""
-
-    def __init__(self) -> None:
-        self._spec: Any = None
-
-    def is_as_before(self, part: Any, kind: Kind, looks: object) -> bool:
-        return isinstance(part, Tensor) and (part.dtype, part.shape, part.device) == self._spec
-
-    def note(self, part: Tensor, kind: Kind, looks: object) -> None:
-        self._spec = part.dtype, part.shape, part.device
-
-
 class _Model(_Glance):
     """The kind knows names and shapes, the looks of parameters have not changed; what buffers are may have."""
 
@@ -242,7 +229,6 @@ class _Gradients(_Glance):
 
 
 _GLANCES: dict[str, type[_Glance]] = {
-    "i": _One,
     "model_state": _Model,
     "optimizer_state": _Kept,
     "loss_scale_state": _Empty,

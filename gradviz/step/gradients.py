@@ -46,6 +46,9 @@ class ReentrantCheckpoint(NothingReachedError):
 class RunningTotal(Protocol):
     """Gradients of micro-batches, adding up."""
 
+    is_in_place: bool
+    """Whether all of them are in their parameters' ``.grad``."""
+
     def add(self, loss: Tensor, batch: Any) -> None:
         """Those of one micro-batch's loss more.
 
@@ -56,7 +59,7 @@ class RunningTotal(Protocol):
         """
 
     def total(self) -> Gradients:
-        """All of them, in the dtype that the optimizer works in; they may be in their parameters' ``.grad`` already."""
+        """All of them, in the dtype that the optimizer works in."""
 
 
 class GradientTaker:
@@ -118,6 +121,8 @@ class GradientTaker:
 
 
 class _ByGrad:
+    is_in_place = False
+
     def __init__(self, taker: GradientTaker, found: Found) -> None:
         self._taker = taker
         self._found = found
@@ -158,6 +163,8 @@ class _InPlace:
     A tensor from elsewhere that the model first takes in later on gets its ``.grad`` written, as in plain torch.
     """
 
+    is_in_place = True
+
     def __init__(self, taker: GradientTaker, found: Found) -> None:
         self._taker = taker
         self._found = found
@@ -185,6 +192,8 @@ class _InPlace:
 
 class _ByBackward:
     """By backward() on the model's part of the graph alone; not so with re-entrant checkpointing and FSDP."""
+
+    is_in_place = False
 
     def __init__(self, taker: GradientTaker, found: Found) -> None:
         self._taker = taker

@@ -17,7 +17,7 @@ from gradviz.errors import ModelError, OptimizerError
 from gradviz.grad.leaves import Kind, Leaves, leaves_of, walk
 from gradviz.step import stillness
 from gradviz.step.masters import Masters
-from gradviz.step.optimizers import held_by, who_moves
+from gradviz.step.optimizers import WhoMoves, held_by
 from gradviz.step.surrogate import needs_closure
 
 
@@ -59,7 +59,7 @@ class Mask:
         self._noted = _Notes([], stillness.changes())
         self._actor = "user"
         self._optimized: frozenset[str] = frozenset()
-        self._groups: list[Any] = []
+        self._optimized_of: tuple[Leaves, WhoMoves] | None = None
 
     def has_changed(self, found: Found) -> bool:
         """Whether something was frozen, unfrozen, added or replaced since the last look."""
@@ -190,9 +190,9 @@ class Mask:
 
     def optimized(self, leaves: Leaves) -> frozenset[str]:
         """Names of the parameters that the optimizer moves: in a group whose learning rate is not 0."""
-        glance = [leaves, *who_moves(self._optimizer)]
-        if glance != self._groups:
-            self._groups = glance
+        seen = self._optimized_of
+        if seen is None or seen[0] is not leaves or not seen[1].is_as_before():
+            self._optimized_of = leaves, WhoMoves(self._optimizer)
             held = set(map(id, held_by(self._optimizer, moved=True)))
             self._optimized = frozenset(
                 name for name, p in leaves.parameters.items() if id(self._masters.of(p)) in held

@@ -79,9 +79,35 @@ def rate(group: Mapping[str, Any]) -> float:
     return float(group.get("lr", 1.0))
 
 
-def who_moves(optimizer: Optimizer) -> list[Any]:
-    """What `held_by` depends on, to be compared; not the rate itself, which a schedule sets anew in every step."""
-    return [(rate(group) != 0, list(map(id, group["params"]))) for group in optimizer.param_groups]
+class WhoMoves:
+    """What `held_by` depends on, as it was when somebody looked; not the rate itself, which a schedule sets anew.
+
+    Examples
+    --------
+    >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    >>> seen = WhoMoves(optimizer)
+    >>> optimizer.param_groups[0]["lr"] = 0.01
+    >>> seen.is_as_before()
+    True
+    >>> optimizer.param_groups[0]["lr"] = 0.0
+    >>> seen.is_as_before()
+    False
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._optimizer = optimizer
+        self._groups = [(rate(group) != 0, list(group["params"])) for group in optimizer.param_groups]
+
+    def is_as_before(self) -> bool:
+        """Whether the same parameters are moved still."""
+        groups = self._optimizer.param_groups
+        return len(groups) == len(self._groups) and all(map(_is_group, groups, self._groups))
+
+
+def _is_group(group: Mapping[str, Any], seen: tuple[bool, list[Tensor]]) -> bool:
+    moves, held = seen
+    now = group["params"]
+    return (rate(group) != 0) is moves and len(now) == len(held) and all(map(operator.is_, now, held))
 
 
 def rewrites_gradients(optimizer: Optimizer) -> bool:

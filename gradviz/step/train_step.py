@@ -43,7 +43,7 @@ from gradviz.step.policy import Policy, as_policy
 from gradviz.step.precision import Precision
 from gradviz.step.random_stream import RandomStream
 from gradviz.step.skips import Skips
-from gradviz.step.step_state import StepState, joined
+from gradviz.step.step_state import Counts, StepState, joined
 from gradviz.step.stillness import TrainingMode
 from gradviz.step.surrogate import needs_closure, template
 from gradviz.step.tensors import detached, drop_gradients, zeros
@@ -136,6 +136,7 @@ class TrainStep:
         self.observer: Observer | None = None
         self.report = Report()
         self._closure_calls = 0
+        self._counts = Counts()
         self._is_done = False
         self._clip = as_clip(clip)
         self._strict = _flag("strict", strict)
@@ -226,7 +227,7 @@ class TrainStep:
             reached = zip(self.masters.of_all(found.parameters), gradient.given.values(), strict=True)
             learned = template(self.optimizer, [p for p, given in reached if given is not None])
             if look is not None:
-                look(self._following(StepState(i=torch.tensor(0)), group, tried))
+                look(self._following(StepState(), 0, group, tried))
         self.optimizer_state = OptimizerState(self.optimizer, self.optimized_by_name, learned)
         state = StepState(
             i=torch.tensor(0),
@@ -263,7 +264,7 @@ class TrainStep:
             raise StateTypeError("A step takes the state that init or the step before gave: state = step.init(batch).")
         self._is_done = False
         found = Found.of(self.model)
-        scale_state, iteration = state["loss_scale_state"], state["i"].item()
+        scale_state, iteration = state["loss_scale_state"], int(state["i"])
         used = scale_used(self.loss_scale, scale_state)
         with self._surroundings(found):
             group = self._group(batch, found)
@@ -283,7 +284,7 @@ class TrainStep:
         if self.evaluate.may_skip:
             self.skips.watch(tried, used, iteration)
         self._is_done = True
-        new = self._following(state, group, tried)
+        new = self._following(state, iteration, group, tried)
         if self.session is not None:
             new.pop("captured", None)  # that of another iteration
             if tried.captured is not None:
@@ -318,10 +319,10 @@ class TrainStep:
         torch.clear_autocast_cache()  # or autocast around the run goes on with old weights
         return is_new_mask
 
-    def _following(self, state: StepState, group: Sequence[Batch], tried: Evaluation) -> StepState:
+    def _following(self, state: StepState, iteration: int, group: Sequence[Batch], tried: Evaluation) -> StepState:
         new = StepState(state)
         new.update(
-            i=state["i"] + 1,
+            i=self._counts.after(iteration),
             y_true=map_leaves(detached, group[0].targets if len(group) == 1 else joined([b.targets for b in group])),
             y_pred=tried.prediction,
             loss=tried.loss,
@@ -336,7 +337,10 @@ class TrainStep:
     def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
         with self._in_training_mode():
-            tried = self._evaluate(group, scale_state, found, iteration)
+            if self.session is None:
+                tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
+            else:
+                tried = self._evaluate(group, scale_state, found, iteration)
         masters, observer = self.masters, self.observer
         if masters.copies:
             masters.refresh()  # a forward pass may write into parameters, to hold their norm say
@@ -444,19 +448,20 @@ class TrainStep:
 
     def _hand_over(self, tried: Evaluation, *, is_shown: bool = True) -> None:
         """Give the optimizer its gradients: clipped, and None where no path led to a parameter."""
-        handed = tried.taken
+        handed, is_there = tried.taken, tried.is_in_place
         if self._clip is not None:
             clipped = self._clip(tried.gradient)
-            handed = list(clipped.given.values())
+            handed, is_there = list(clipped.given.values()), False
             if self.observer is not None and is_shown and clipped is not tried.gradient:
                 self.observer.see("clipped", tried.kind, handed, tried.unused)
         if self.keep_gradients and rewrites_gradients(self.optimizer):
+            is_there = False
             handed = [
                 given.clone() if given is not None and given is kept else given
                 for given, kept in zip(handed, tried.taken, strict=True)
             ]
-        if all(map(operator.is_, map(_grad, tried.parameters), handed)):
-            return  # backward() has left them where they belong
+        if is_there:
+            return
         for target, given in zip(tried.parameters, as_accumulated(tried.parameters, handed), strict=True):
             target.grad = given
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gradviz.grad.leaves import Kind, Leaves, leaves_of
-from gradviz.step.optimizers import held_by, who_moves
+from gradviz.step.optimizers import WhoMoves, held_by
 
 
 class Held(NamedTuple):
@@ -51,7 +51,7 @@ class Models:
         self._optimizers = list(optimizers)
         self._leaves: list[Leaves] = []
         self._kinds: list[Kind] = []
-        self._groups: list[Any] = []
+        self._movers: list[WhoMoves] = []
         self._parameters: dict[str, Tensor] = {}
         self._optimized: frozenset[str] = frozenset()
         self._trained: dict[str, bool] | None = None
@@ -64,10 +64,9 @@ class Models:
         """Whether anything has changed since the last look: parameters, their flags, or who holds them."""
         leaves = [leaves_of(model) for model in self.by_prefix.values()]
         kinds = [each.trainable()[0] for each in leaves]
-        groups = list(map(who_moves, self._optimizers))
-        if _are(leaves, self._leaves) and _are(kinds, self._kinds) and groups == self._groups:
+        if _are(leaves, self._leaves) and _are(kinds, self._kinds) and all(map(WhoMoves.is_as_before, self._movers)):
             return False
-        self._leaves, self._kinds, self._groups = leaves, kinds, groups
+        self._leaves, self._kinds, self._movers = leaves, kinds, list(map(WhoMoves, self._optimizers))
         found: dict[int, tuple[str, Tensor]] = {}
         for prefix, each in zip(self.by_prefix, leaves, strict=True):
             for name, p in each.parameters.items():

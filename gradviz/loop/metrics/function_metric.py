@@ -94,9 +94,9 @@ class FunctionMetric(Metric):
         return self._reported(self.running.complete)
 
     @property
-    def shown(self) -> np.floating[Any]:
+    def so_far(self) -> float:
         """What it came to so far, or the latest batch's own value where that is not finite."""
-        return self._reported(self.running.shown)
+        return self.running.shown
 
     @property
     def accumulated_by(self) -> str:

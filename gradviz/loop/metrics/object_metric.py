@@ -139,13 +139,13 @@ class ObjectMetric(Metric):
         return self.value
 
     @property
-    def shown(self) -> np.floating[Any]:
+    def so_far(self) -> float:
         """The same, up to a 64th of the epoch ago; or the latest batch's own value where that is not finite."""
         if not math.isfinite(self._own):
-            return self._reported(self._own)
+            return self._own
         if (self._n - self._shown_at) * _REFRESHED >= self._n:
             self._shown, self._shown_at = float(self.value), self._n
-        return self._reported(self._shown)
+        return self._shown
 
     @property
     def accumulated_by(self) -> str:
