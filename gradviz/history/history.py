@@ -111,7 +111,7 @@ class History(View):
             raise HistoryError(f"seed is a whole number; got {seed!r}.")
         self.identity = uuid.uuid4().hex
         """Of this history for its life: by it the widgets of a run find each other in a page."""
-        self._looks: dict[str, Any] = {}  # of what was measured last at each stage, and is right
+        self._right: dict[str, Row] = {}  # the last that was checked, by stage
         self.progress = Progress()
         self.freezer: Freezer | None = None
         """Of the run that is under way; None where there is none that can be asked."""
@@ -409,7 +409,10 @@ class History(View):
             raise HistoryError("Statistics and states are given together, or neither: None twice.")
         if not keeper.is_writing:
             self.begin_run()
-        self._check(iteration, epoch)
+        starts, iterations = store.epoch_starts, store.iterations
+        is_next = type(iteration) is type(epoch) is int and iteration > (iterations[-1] if iterations else -1)
+        if not is_next or epoch < max(len(starts) - 1, 0):
+            self._check(iteration, epoch)
         self._check_measured(measured)
         values = self.check_metrics(metrics)
         row: dict[str, Any] = {
@@ -428,8 +431,8 @@ class History(View):
         if optional:
             _check_optional(optional, store.metrics)
         with store.lock:
-            if epoch >= len(store.epoch_starts):
-                store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
+            if epoch >= len(starts):
+                starts.extend([iteration] * (epoch + 1 - len(starts)))
             n_bytes = 8 * len(row) + self._write_stages(iteration, epoch, measured)
             if not values.keys() <= store.metrics.schema.keys():
                 store.metrics.grow(values)
@@ -437,7 +440,7 @@ class History(View):
                 store.metrics.grow([name], OPTIONAL[name])
                 row[name] = store.metrics.vocabulary[name].place(value) if OPTIONAL[name] == "text" else value
             store.metrics.append(row)
-            store.iterations.append(iteration)
+            iterations.append(iteration)
             store.change()
         keeper.appended(n_bytes)
         self.notify()
@@ -526,22 +529,27 @@ class History(View):
     def _check_measured(self, measured: Mapping[str, Row]) -> None:
         store = self._store
         for stage, (table, own) in measured.items():
-            # Rows are alike nearly always.
-            looks = table.shape, own.shape, own.dtype, own.tobytes(), len(store.parameters)
-            if looks == self._looks.get(stage):
-                continue
+            right = self._right.get(stage)
+            if right is not None and right[0] is table and right[1] is own and not own.flags.writeable:
+                continue  # the next row in the same arrays, of states that nobody can have changed
             if stage not in STAGES:
                 raise HistoryError(f"No stage is called {stage!r}: {nearest(str(stage), STAGES)}")
             n = len(own)
-            if table.shape != (n, len(STATISTICS)) or own.shape != (n,) or n > len(store.parameters):
+            if (
+                table.shape != (n, len(STATISTICS))
+                or table.dtype != np.float64
+                or own.shape != (n,)
+                or n > len(store.parameters)
+            ):
                 raise HistoryError(
-                    f"The statistics have the shape [parameters, {len(STATISTICS)}] and the states [parameters], of "
-                    f"{len(store.parameters)} parameters; got {table.shape} and {own.shape}."
+                    f"The statistics have the shape [parameters, {len(STATISTICS)}], in float64, and the states "
+                    f"[parameters], of {len(store.parameters)} parameters; got {table.shape}, {table.dtype}, and "
+                    f"{own.shape}."
                 )
             # Deleting from bytes what is a place takes a twentieth of the time that a maximum takes.
             if n and (own.dtype != np.uint8 or own.tobytes().translate(None, _PLACES)):
                 raise HistoryError(f"States are places in {STATES}, in uint8; got {own.max()} in {own.dtype}.")
-            self._looks[stage] = looks
+            self._right[stage] = table, own
 
     def _write_stages(self, iteration: int, epoch: int, measured: Mapping[str, Row]) -> int:
         """Write what was measured at each stage; how many bytes that are."""

@@ -41,6 +41,8 @@ class ExampleIds:
                 f"example_ids is a function from a batch to the ids of its examples; got {described(tells)}. Write "
                 "example_ids=lambda batch: batch[2]."
             )
+        self.are_told = tells is not None
+        """Whether there are any: without them batches are what the data gives."""
         self._tells, self._accumulate = tells, accumulate
 
     def batch(self, given: Any) -> Any:

@@ -283,8 +283,10 @@ class Training:
         if control is not None:
             return control
         try:
-            self.recorder.ids = self._example_ids.of(batch)
-            state.step_state = self.step(self._example_ids.batch(batch), state.step_state)
+            if self._example_ids.are_told:
+                self.recorder.ids = self._example_ids.of(batch)
+                batch = self._example_ids.batch(batch)
+            state.step_state = self.step(batch, state.step_state)
         except Exception as error:
             error.add_note(
                 f"At iteration {state.iteration}, in epoch {state.epoch}; what was recorded before is in loop.history."

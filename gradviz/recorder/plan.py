@@ -45,13 +45,14 @@ class Plan:
         return is_same and gradients.unused == self.unused and len(gradients.tensors) == len(self.reached)
 
     def row(self, gradients: Gradients) -> Row:
-        """The numbers, [parameters, statistics], and the states; the next call writes into the same arrays."""
+        """The numbers, [parameters, statistics], and the states; the next call writes into the same numbers."""
         optimized = self._subject.optimized()
         if optimized is not self._optimized:
-            self._optimized = optimized
+            self._optimized, self._states = optimized, self._states.copy()
             self._states[[place for _, place in self._moved]] = [
                 OK if name in optimized else NOT_OPTIMIZED for name, _ in self._moved
             ]
+            self._states.flags.writeable = False  # so that nobody needs to check them anew
         return self._numbers(gradients), self._states
 
     def sample(self, gradients: Gradients) -> bytes | None:

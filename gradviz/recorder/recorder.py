@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,15 +23,16 @@ from gradviz.recorder.subject import Gradients, Subject, describe
 class Draft:
     """What was measured of an iteration that is not over."""
 
+    entries: Sequence[Entries] = ()
+    plan: Plan | None = None
+    """That of the backward pass. The gradients themselves are not kept: their memory is wanted for the next."""
+    before: Mapping[str, Tensor] = {}  # never written to
+    """Parameters before the step, where its update is recorded."""
+    is_scaled = False
+    """Whether there was a loss scale in the gradients, whose last digits it may have changed."""
+
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
-        self.entries: list[Entries] = []
-        self.plan: Plan | None = None
-        """That of the backward pass. The gradients themselves are not kept: their memory is wanted for the next."""
-        self.before: dict[str, Tensor] = {}
-        """Parameters before the step, where its update is recorded."""
-        self.is_scaled = False
-        """Whether there was a loss scale in the gradients, whose last digits it may have changed."""
 
     def divide(self, stage: str, by: float) -> None:
         """Take a loss scale out of what was measured."""
@@ -85,6 +86,7 @@ class Recorder:
         self._plans: dict[tuple[str, Hashable], Plan] = {}
         self._dtypes = Dtypes(subject, history, self.warn)
         self._warned = False
+        self._described: list[Parameter] = []
         self._is_declared = False
 
     def begin(self) -> None:
@@ -132,9 +134,9 @@ class Recorder:
 
     def _plan(self, stage: str, of: Hashable, gradients: Gradients) -> Plan:
         plan = self._plans.get((stage, of))
-        if plan is None or not plan.fits(gradients, self.history.described):
+        if plan is None or not plan.fits(gradients, self._described):
             self.declare()
-            plan = Plan(self._subject, gradients, self.history.described, only_norms=self._only_norms)
+            plan = Plan(self._subject, gradients, self._described, only_norms=self._only_norms)
             self._plans[stage, of] = plan
         return plan
 
@@ -146,7 +148,7 @@ class Recorder:
         """Take the histograms of one stage, and what narrower dtypes would make of its entries."""
         draft.entries = [each for each in draft.entries if each.stage != stage]
         try:
-            draft.entries.append(Entries.of(stage, gradients.reached))
+            draft.entries = [*draft.entries, Entries.of(stage, gradients.reached)]
         except Exception as error:
             self.warn(error, "Histograms")
 
@@ -231,7 +233,7 @@ class Recorder:
         described |= {parameter["name"]: parameter for parameter in self.described()}
         if (now := list(described.values())) != self.history.described:
             self.history.declare(now)
-        self._is_declared = True
+        self._described, self._is_declared = self.history.described, True
 
     def warn(self, error: Exception, what: str = "Gradients") -> None:
         """Say that something was not recorded."""

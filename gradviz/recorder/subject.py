@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence, Set
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -37,7 +37,8 @@ class Gradients:
         self, names: Sequence[str], given: Sequence[Tensor | None], unused: Collection[str], kind: object
     ) -> None:
         self.unused, self.kind = unused, kind
-        self._names, self.tensors = names, cast("Sequence[Tensor]", given)
+        self._names = names
+        self.tensors: Sequence[Tensor] = given  # type: ignore[assignment]
         if unused:
             there = [(name, gradient) for name, gradient in zip(names, given, strict=True) if gradient is not None]
             self._names, self.tensors = [name for name, _ in there], [gradient for _, gradient in there]

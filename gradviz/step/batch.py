@@ -49,7 +49,7 @@ def as_batch(batch: Any) -> Batch:
     DataError
         If it is not a tuple or list of two.
     """
-    if isinstance(batch, tuple | list) and len(batch) == 2:
+    if isinstance(batch, _PAIRS) and len(batch) == 2:
         inputs, targets = batch
         if not isinstance(inputs, Tensor) and isinstance(inputs, Mapping):
             inputs = dict(inputs)  # other mappings, such as a tokenizer's output, are no pytrees
@@ -128,6 +128,7 @@ def as_group(batches: Any, accumulate: int) -> list[Batch]:
 
 
 _TENSORS = {Tensor}
+_PAIRS = (tuple, list)
 
 
 def tensors_of(*values: Any) -> list[Tensor]:

@@ -136,7 +136,7 @@ class Differentiator:
         come = _Come(self, self.taker.begin(found, is_trial=is_trial), scale_state, found, expected, iteration)
         for batch, (objective, share) in zip(group, shared(self._objective, group), strict=True):
             if expected is not None:
-                expected.check_batch({"y_true": batch.targets}, iteration)
+                expected.check_targets(batch.targets, iteration)
             if isinstance(objective, WrappedLoss):
                 # One pass, which moves buffers as in plain torch: nothing to lay out, to choose and to put back.
                 prediction = self._precision(model_state.module, batch.inputs)
@@ -236,8 +236,8 @@ class _Come:
 
     def add(self, batch: Batch, loss: Tensor, prediction: Any, share: float) -> None:
         """Take in a micro-batch, and its backward pass."""
-        came = {"y_true": batch.targets, "y_pred": map_leaves(own, prediction), "loss": own(loss)}
-        self.seen.append(came)
+        came = {"y_pred": map_leaves(own, prediction), "loss": own(loss)}
+        self.seen.append({"y_true": batch.targets, **came})
         if self._expected is not None:
             self._expected.check_batch(came, self._iteration)
         differentiator = self._differentiator

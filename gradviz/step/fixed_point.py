@@ -22,8 +22,8 @@ from gradviz.grad.leaves import Kind, walk
 from gradviz.step.model_state import ModelState
 from gradviz.step.optimizers import OptimizerState
 
-KEYS = ("y_true", "y_pred", "loss", "i", "model_state", "optimizer_state", "loss_scale_state", "gradients")
-"""What a step makes; other keys of a step state belong to handlers."""
+KEYS = ("y_true", "y_pred", "loss", "model_state", "optimizer_state", "loss_scale_state", "gradients")
+"""What a step makes of what it is given; ``i`` it makes by itself, and other keys belong to handlers."""
 
 OF_A_BATCH = ("y_true", "y_pred")
 """Where the number of axes holds, and no more: batches and sequences vary in length. So it is with buffers that are not
@@ -58,6 +58,7 @@ class FixedPoint:
         self._absent = {key for key in KEYS if key not in state and key not in without}
         self._glances = {key: glance() for key, glance in _GLANCES.items() if key in self._expected}
         self._seen: dict[tuple[str, ...], Any] = {}  # what the last tensors of a batch looked like that were held
+        self._seen_targets: Any = None
 
     def check(self, state: Mapping[str, Any], iteration: int, kind: Kind, looks: object) -> None:
         """Refuse a state of other types.
@@ -85,6 +86,13 @@ class FixedPoint:
                 glance.note(state[key], kind, looks)
         if not self._absent.isdisjoint(state):
             self._hold(next(key for key in KEYS if key in self._absent and key in state), state, iteration)
+
+    def check_targets(self, targets: Any, iteration: int) -> None:
+        """The same of the targets alone."""
+        looks = _looks_of(targets) if isinstance(targets, Tensor) else None
+        if looks is None or looks != self._seen_targets:
+            self._hold("y_true", {"y_true": targets}, iteration)
+            self._seen_targets = looks
 
     def check_batch(self, values: Mapping[str, Any], iteration: int) -> None:
         """Refuse some values of other types, such as a loss, before anything has moved.

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gradviz.errors import ModelError, NothingReachedError
 from gradviz.grad.algebra import is_incomplete
-from gradviz.grad.autodiff import REENTRANT, apart, has_reentrant, nodes
+from gradviz.grad.autodiff import REENTRANT, apart, has_reentrant, nodes, run_backward
 from gradviz.grad.norms import whole
 from gradviz.step.batch import tensors_of
 from gradviz.step.mask import Found
@@ -172,7 +172,7 @@ class _InPlace:
 
     def add(self, loss: Tensor, batch: Any) -> None:
         with gradients_kept(batch) if any(map(_requires_grad, tensors_of(*batch))) else _NOTHING:
-            torch.autograd.backward(loss)
+            run_backward(loss)
         parameters = self._found.parameters
         gradients = list(map(_grad, parameters))
         if is_incomplete(gradients):

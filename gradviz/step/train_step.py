@@ -280,7 +280,9 @@ class TrainStep:
         if self.optimizer_state.template:
             self.optimizer_state.settle()
         frozen, unfrozen, by = self.mask.changes()
-        self.report = Report(used, not tried.is_finite, frozen, unfrozen, self._closure_calls, by)
+        report = used, not tried.is_finite, frozen, unfrozen, self._closure_calls, by
+        if report != self.report:
+            self.report = Report(*report)
         if self.evaluate.may_skip:
             self.skips.watch(tried, used, iteration)
         self._is_done = True
