@@ -48,7 +48,7 @@ TARGETS = {
     "live": {"mlp": 1.14, "transformer": 1.06, "deep": 1.20},
     "capture modules": {"mlp": 1.13, "transformer": 1.06},
 }
-NO_MORE_THAN = {"watch norms": "norms", "watch all": "all"}
+NO_MORE_THAN = {"watch norms": "beside norms", "watch all": "beside all"}
 """Watching a loop costs no more than gradviz's own loop that records the same, in the same run. It has a model of its
 own, which no step of another loop has left in the caches, and is compared with a bare loop of which the same is true.
 """
@@ -57,14 +57,15 @@ Statistic = Callable[[list[float]], float]
 
 FAR = 1.3  # times the allowed excess
 
-PROCESSES = {"ours": (5, 2), "captures": (3, 1), "peers": (5, 1)}
+PROCESSES = {"ours": (5, 2), "watches": (5, 1), "captures": (3, 1), "peers": (5, 1)}
 """How many for each model; the second with QUICK=1."""
 
-ROUNDS = {"ours": 200, "captures": 200, "peers": 40}
+ROUNDS = {"ours": 200, "watches": 200, "captures": 200, "peers": 40}
 """Of a process, if there is time for all."""
 
 SECONDS = {
-    "ours": {"mlp": (12, 4), "transformer": (50, 12), "deep": (24, 6), "vanishing": (10, 4)},
+    "ours": {"mlp": (10, 4), "transformer": (36, 12), "deep": (20, 6), "vanishing": (10, 4)},
+    "watches": {"mlp": (10, 4), "transformer": (24, 8), "deep": (18, 5)},
     "captures": {"mlp": (10, 4), "transformer": (30, 8)},
     "peers": {"mlp": (8, 4), "transformer": (16, 8), "deep": (12, 5)},
 }
@@ -74,9 +75,10 @@ that is not too slow: its steps take a hundred times those of the MLP, and vary 
 ALONE = {"mlp": (400, 100), "deep": (90, 60), "vanishing": (60, 30)}
 """Steps of the loop with a picture. Those of the transformer are so long that what they send shows among others too."""
 
-TURN = {"ours": {}, "captures": {}, "peers": {"mlp": 5, "transformer": 3, "deep": 5}}
+TURN = {"ours": {}, "watches": {}, "captures": {}, "peers": {"mlp": 5, "transformer": 3, "deep": 5}}
 WARM_UP = {
     "ours": {"mlp": 10, "deep": 5, "vanishing": 5, "transformer": 2},
+    "watches": {"mlp": 10, "deep": 5, "transformer": 2},
     "captures": {"mlp": 10, "transformer": 2},
     "peers": {"mlp": 3},
 }
@@ -182,7 +184,7 @@ def measure(model: str, group: str, *, quick: bool) -> list[dict[str, Any]]:
         "threads": THREADS,
     }
     options = [f"--{name}={value}" for name, value in schedule.items()]
-    python = sys.executable if group == "ours" else PEERS_PYTHON
+    python = PEERS_PYTHON if group in ("captures", "peers") else sys.executable
     measured = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "process.json"

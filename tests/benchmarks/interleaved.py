@@ -189,7 +189,7 @@ def gradient_of(setting: Setting) -> dict[str, float]:
 
 
 def run(model: str, group: str, **schedule: Any) -> dict[str, Any]:
-    """Interleave a group of loops, ``"ours"``, ``"captures"`` or ``"peers"``, on a model."""
+    """Interleave a group of loops, ``"ours"``, ``"watches"``, ``"captures"`` or ``"peers"``, on a model."""
     load = os.getloadavg()[0]
     setting = MODELS[model]()
     adam = torch.optim.Adam(setting.model.parameters(), lr=LEARNING_RATE)
@@ -206,7 +206,7 @@ def main() -> None:
     """Run what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=MODELS)
-    parser.add_argument("group", choices=("ours", "captures", "peers"))
+    parser.add_argument("group", choices=("ours", "watches", "captures", "peers"))
     parser.add_argument("--rounds", type=int, default=200, metavar="N", help="at most (200)")
     parser.add_argument("--seconds", type=float, default=60, metavar="S", help="for the rounds, at most (60)")
     parser.add_argument("--warm-up", type=int, default=10, metavar="N", help="rounds before those (10)")

@@ -30,9 +30,6 @@ def loops(setting: Setting, adam: torch.optim.Adam) -> list[Loop]:
         trainer("norms", setting, adam, "norms"),
         trainer("all", setting, adam, "all"),
         live(setting, adam),
-        bare("bare copy", *of_its_own(setting)),
-        watched("watch norms", setting, "norms"),
-        watched("watch all", setting, "all"),
     ]
 
 
@@ -75,20 +72,6 @@ def trainer(name: str, setting: Setting, adam: torch.optim.Adam, record: Any) ->
 
     records = tensors(setting.model) if record else 0
     return Loop(name, train, recorded=lambda: rows_of(loop.history, record), records=records)
-
-
-def watched(name: str, setting: Setting, record: Any) -> Loop:
-    """The bare loop, watched; on a model of its own, so that nobody else's step pays for the hooks."""
-    setting, adam = of_its_own(setting)
-    watch = gv.watch(setting.model, adam, record=record)
-    loop = bare(name, setting, adam)
-    return replace(loop, recorded=lambda: rows_of(watch.history, record), records=tensors(setting.model))
-
-
-def of_its_own(setting: Setting) -> tuple[Setting, torch.optim.Adam]:
-    """The same with a copy of the model, and an optimizer for it."""
-    model, adam = a_copy(setting.model)
-    return replace(setting, model=model), adam
 
 
 def rows_of(history: gv.History, record: Any) -> int:
@@ -158,6 +141,12 @@ def a_copy(model: nn.Module) -> tuple[nn.Module, torch.optim.Adam]:
     """The model and an optimizer of it, for hooks."""
     twin = copy.deepcopy(model)
     return twin, torch.optim.Adam(twin.parameters(), lr=LEARNING_RATE)
+
+
+def of_its_own(setting: Setting) -> tuple[Setting, torch.optim.Adam]:
+    """The same with a copy of the model, and an optimizer for it."""
+    model, adam = a_copy(setting.model)
+    return replace(setting, model=model), adam
 
 
 def tensors(model: nn.Module) -> int:

@@ -25,10 +25,12 @@ OURS = {
     "norms": ('gradviz, `record="norms"`', "norm"),
     "all": ('gradviz, `record="all"`', "norm, mean, std, max_abs, share of zeros, counts of NaN and infinities"),
     "live": ("the same with its heatmap on show", "the same, and a picture, live"),
+    "beside norms": ('gradviz beside watched loops, `record="norms"`', "norm"),
+    "beside all": ('gradviz beside watched loops, `record="all"`', "all statistics"),
     "watch norms": ('a plain loop under `gv.watch(record="norms")`', "norm"),
     "watch all": (
         'a plain loop under `gv.watch(record="all")`',
-        "norm, mean, std, max_abs, share of zeros, counts of NaN and infinities",
+        "all statistics",
     ),
 }
 CAPTURES = {

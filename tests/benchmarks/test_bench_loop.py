@@ -43,9 +43,9 @@ def test_where_every_step_sends_the_median_says_it_all() -> None:
 
 
 def test_watching_may_cost_what_the_loop_that_records_the_same_costs_in_the_same_run() -> None:
-    steps = {"norms": [105.0], "bare copy": [200.0], "watch norms": [212.0]}
+    steps = {"beside norms": [105.0], "bare copy": [200.0], "watch norms": [212.0]}
     by_loop = {result.loop: result for result in compare([process(**steps)])}
-    assert by_loop["watch norms"].target == by_loop["norms"].ratio == 1.05
+    assert by_loop["watch norms"].target == by_loop["beside norms"].ratio == 1.05
     assert by_loop["watch norms"].ratio == 1.06
     assert by_loop["watch norms"].verdict == "over"
 

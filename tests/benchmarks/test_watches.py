@@ -9,7 +9,8 @@ import torch
 
 from tests.benchmarks.interleaved import LEARNING_RATE, interleave
 from tests.benchmarks.models import mlp
-from tests.benchmarks.ours import bare, watched
+from tests.benchmarks.ours import bare
+from tests.benchmarks.watches import watched
 
 
 @pytest.mark.parametrize("record", ["norms", "all"])
