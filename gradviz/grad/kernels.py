@@ -161,10 +161,18 @@ class Task:
         The column of each in the table.
     table : float64 array of shape [at least 5, columns]
         Its rows lie together.
+    samples : bool
+        Whether what measures takes samples on the way.
     """
 
     def __init__(
-        self, lengths: Sequence[int], counts: Sequence[int], places: Sequence[int], table: NDArray[np.float64]
+        self,
+        lengths: Sequence[int],
+        counts: Sequence[int],
+        places: Sequence[int],
+        table: NDArray[np.float64],
+        *,
+        samples: bool = False,
     ) -> None:
         self.lengths, self.places = np.array(lengths, np.int64), np.array(places, np.int64)
         self.addresses = np.zeros(len(lengths), np.int64)
@@ -174,7 +182,8 @@ class Task:
         self.counts, self._table = np.array(counts, np.float64), table
         arrays = self.addresses, self.lengths, self.counts, self.places, self._table, self.samples
         self._write = functools.partial(struct.Struct(f"{len(lengths)}q").pack_into, self.addresses.data, 0)
-        self.words = np.array([len(lengths), table.shape[1], *(each.ctypes.data for each in arrays)], np.int64)
+        addresses = [each.ctypes.data for each in arrays]
+        self.words = np.array([len(lengths), table.shape[1], *addresses, samples], np.int64)
 
     def find(self, addresses: Sequence[int]) -> None:
         """Read there from now on. By `struct`: numpy takes 12 microseconds more for 16 numbers between two steps."""
@@ -236,6 +245,17 @@ def _bits(a: Any, b: Any, c: Any, d: Any, unsigned: Any) -> Any:
 
 
 @inner
+def _sampled(bits: Any, length: int) -> Any:
+    """Some entries as one number."""
+    mixed = np.int64(0)
+    for i in range(0, length, max(length // SAMPLES, 1)):
+        mixed = mixed * np.int64(31) + np.int64(bits[i])
+    if length:
+        mixed = mixed * np.int64(31) + np.int64(bits[length - 1])
+    return mixed
+
+
+@inner
 def _kept(value: float, form: Any) -> float:
     """To the precision of the entries, where that holds the value; else as it is."""
     narrow = np.float64(form.entries.dtype.type(value))  # conversions are the same whatever else may be reordered
@@ -259,7 +279,7 @@ def _kernels(form: Form) -> Kernels:
         n, width, n_in_doubt = words[0], words[1], 0
         addresses, lengths = _array(words, 2, n, np.int64), _array(words, 3, n, np.int64)
         counts, places = _array(words, 4, n, np.float64), _array(words, 5, n, np.int64)
-        table = _array(words, 6, (5, width), np.float64)
+        table, samples = _array(words, 6, (5, width), np.float64), _array(words, 7, n, np.int64)
         largest = np.zeros(1, form.bits.dtype)
         for k in range(n):
             length, count, place = lengths[k], counts[k], places[k]
@@ -299,6 +319,8 @@ def _kernels(form: Form) -> Kernels:
             table[4, place] = share if share < 1 else zeros  # 1 says that all are zero
             is_lost = squares < form.floor and greatest > 0
             is_cancelled = count > 1 and total * mean > deviations * SPREAD
+            if words[8]:
+                samples[k] = _sampled(bits, length)
             in_doubt[k] = is_lost or is_cancelled or not squares < np.inf
             n_in_doubt += in_doubt[k]
         return n_in_doubt
@@ -308,6 +330,7 @@ def _kernels(form: Form) -> Kernels:
         n, n_in_doubt = words[0], 0
         addresses, lengths = _array(words, 2, n, np.int64), _array(words, 3, n, np.int64)
         places, norms = _array(words, 5, n, np.int64), _array(words, 6, words[1], np.float64)
+        samples = _array(words, 7, n, np.int64)
         for k in range(n):
             length = lengths[k]
             entries, quarter = carray(_at(addresses[k]), length, form.entries.dtype), length // 4
@@ -316,6 +339,8 @@ def _kernels(form: Form) -> Kernels:
                 entry = np.float64(entries[i])
                 squares += entry * entry
             norms[places[k]] = _kept(np.sqrt(squares), form)
+            if words[8]:
+                samples[k] = _sampled(carray(_at(addresses[k]), length, form.bits.dtype), length)
             in_doubt[k] = not form.floor <= squares < np.inf
             n_in_doubt += in_doubt[k]
         return n_in_doubt
@@ -326,13 +351,7 @@ def _kernels(form: Form) -> Kernels:
         addresses, lengths = _array(words, 2, n, np.int64), _array(words, 3, n, np.int64)
         samples = _array(words, 7, n, np.int64)
         for k in range(n):
-            bits = carray(_at(addresses[k]), lengths[k], form.bits.dtype)
-            mixed = np.int64(0)
-            for i in range(0, lengths[k], max(lengths[k] // SAMPLES, 1)):
-                mixed = mixed * np.int64(31) + np.int64(bits[i])
-            if lengths[k]:
-                mixed = mixed * np.int64(31) + np.int64(bits[lengths[k] - 1])
-            samples[k] = mixed
+            samples[k] = _sampled(carray(_at(addresses[k]), lengths[k], form.bits.dtype), lengths[k])
         return 0
 
     return Kernels(measure_all, measure_norms, sample)

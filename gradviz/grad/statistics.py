@@ -42,6 +42,8 @@ class Statistics:
     only_norms : bool
         Leave out mean, std, max_abs and zero_fraction (NaN), for less time. The counts follow from the norm: a finite
         one has no entry that is not.
+    samples : bool
+        Have `sampled` tell what `sample` would have told of the same tensors at the same time, for next to nothing.
 
     Examples
     --------
@@ -51,8 +53,8 @@ class Statistics:
     ['5', '1e-23']
     """
 
-    def __init__(self, tensors: Sequence[Tensor], *, only_norms: bool = False) -> None:
-        self._only_norms, self._has_looked = only_norms, False
+    def __init__(self, tensors: Sequence[Tensor], *, only_norms: bool = False, samples: bool = False) -> None:
+        self._only_norms, self._samples, self._has_looked = only_norms, samples, False
         self._take_in(whole(tensors))
 
     def __call__(self, tensors: Sequence[Tensor]) -> Floats:
@@ -81,6 +83,10 @@ class Statistics:
         if self._there:
             self._put(self._there, _on_device([tensors[place] for place in self._there]).T)
         return self._by_tensor
+
+    def sampled(self) -> bytes | None:
+        """What `sample` would have told of the tensors that were measured last."""
+        return None if self._others or self._there else b"".join([each.sampled() for each in self._plain])
 
     def sample(self, tensors: Sequence[Tensor]) -> bytes | None:
         """Eight bytes for each tensor, of some of its entries; None if these are not where others were read last.
@@ -111,7 +117,8 @@ class Statistics:
     def _passes(self, entries: Mapping[int, Tensor], tensors: Sequence[Tensor]) -> list[_Pass]:
         """One for each dtype, given what is to be read of each tensor by its place."""
         own = [[place for place, stored in entries.items() if stored.dtype is dtype] for dtype in kernels.FORMS]
-        return [_Pass(places, entries, tensors, self._table, only_norms=self._only_norms) for places in own if places]
+        asked = {"only_norms": self._only_norms, "samples": self._samples}
+        return [_Pass(places, entries, tensors, self._table, **asked) for places in own if places]
 
     def _look_again(self, tensors: Sequence[Tensor], places: Sequence[int]) -> None:
         for place in places:
@@ -140,12 +147,14 @@ class _Pass:
         table: Floats,
         *,
         only_norms: bool,
+        samples: bool,
     ) -> None:
         own = [entries[place] for place in places]
         self._reads_all = places == list(range(len(tensors)))
         self._lengths, self._forms = list(map(Tensor.numel, own)), {_form_of(own[0])}
         # Absent entries of a sparse tensor count as well.
-        self._task = kernels.Task(self._lengths, [tensors[place].numel() for place in places], places, table)
+        counts = [tensors[place].numel() for place in places]
+        self._task = kernels.Task(self._lengths, counts, places, table, samples=samples)
         self._task.find(list(map(Tensor.data_ptr, own)))
         self._kernels = kernels.KERNELS[own[0].dtype]
         self._measure = self._kernels.measure_norms if only_norms else self._kernels.measure_all
@@ -176,8 +185,12 @@ class _Pass:
         places: list[int] = self._task.places[self._task.in_doubt].tolist()
         return places
 
+    def sampled(self) -> bytes:
+        """On the way, when it was read last."""
+        return self._task.samples.tobytes()
+
     def sample(self, tensors: Sequence[Tensor]) -> bytes | None:
-        """Of what was read last; None if it lies elsewhere now, or nothing can be compiled."""
+        """Of what was read last, as it is now; None if it lies elsewhere now, or nothing can be compiled."""
         if list(map(Tensor.data_ptr, self._own(tensors))) != self._task.addresses.tolist():
             return None
         if self._kernels.sample(self._task.in_doubt, self._task.words):

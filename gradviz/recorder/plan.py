@@ -6,6 +6,7 @@ from collections.abc import Sequence, Set
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gradviz.grad.statistics import STATISTICS, Statistics
 from gradviz.history.history import Row
@@ -17,7 +18,7 @@ class Plan:
     """Where the numbers of some gradients go in a row, and the state of every parameter in it."""
 
     def __init__(
-        self, subject: Subject, gradients: Gradients, described: Sequence[Parameter], *, only_norms: bool
+        self, subject: Subject, gradients: Gradients, described: Sequence[Parameter], *, only_norms: bool, samples: bool
     ) -> None:
         self._subject = subject
         self._described = described
@@ -28,7 +29,7 @@ class Plan:
         """How the gradients are stored, by name."""
         self._rows = [row[name] for name in reached]
         self._is_whole = self._rows == list(range(len(row)))
-        self._statistics = Statistics(gradients.tensors, only_norms=only_norms)
+        self._statistics = Statistics(gradients.tensors, only_norms=only_norms, samples=samples)
         self._table = np.full((len(STATISTICS), len(row)), np.nan).T
         self._states = np.full(len(row), NOT_RECORDED, np.uint8)
         frozen = [name for name, p in subject.parameters().items() if not p.requires_grad]
@@ -55,9 +56,13 @@ class Plan:
             self._states.flags.writeable = False  # so that nobody needs to check them anew
         return self._numbers(gradients), self._states
 
-    def sample(self, gradients: Gradients) -> bytes | None:
+    def sampled(self) -> bytes | None:
+        """See `Statistics.sampled`."""
+        return self._statistics.sampled()
+
+    def sample(self, gradients: Sequence[Tensor]) -> bytes | None:
         """See `Statistics.sample`."""
-        return self._statistics.sample(gradients.tensors)
+        return self._statistics.sample(gradients)
 
     def _numbers(self, gradients: Gradients) -> NDArray[np.float64]:
         measured = self._statistics(gradients.tensors)

@@ -73,13 +73,16 @@ class Recorder:
     history : History
     settings : Settings
         With ``record="all"`` the iterations 0, `histograms_every`, twice that ... have histograms of the gradients.
+    samples : bool
+        Whether the plan of a draft shall know samples of what was measured.
     """
 
-    def __init__(self, subject: Subject, history: History, settings: Settings) -> None:
+    def __init__(self, subject: Subject, history: History, settings: Settings, *, samples: bool = False) -> None:
         self.history = history
         self.stages = frozenset(settings.stages) if settings.record is not None else frozenset()
         self.wants_updates = "update" in self.stages
         """Whether it is to be told before a step and after it."""
+        self._samples = samples
         self._only_norms = settings.record == "norms"
         self._histograms_every = settings.histograms_every if settings.record == "all" else None
         self._subject = subject
@@ -136,7 +139,7 @@ class Recorder:
         plan = self._plans.get((stage, of))
         if plan is None or not plan.fits(gradients, self._described):
             self.declare()
-            plan = Plan(self._subject, gradients, self._described, only_norms=self._only_norms)
+            plan = Plan(self._subject, gradients, self._described, only_norms=self._only_norms, samples=self._samples)
             self._plans[stage, of] = plan
         return plan
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -118,7 +118,7 @@ class Tap:
         self._begun()
         if self._before_closure:
             self._forget_cleared()
-        self._reached |= reached
+        self._reached = self._reached | reached if self._reached else reached
         if self._draft is not None:
             self._see_backward(self._draft, is_scaled=is_scaled)
 
@@ -157,7 +157,7 @@ class Tap:
         if self._leftover is not None:
             self._leftover.come(gradients.tensors)
         if "clipped" in self._recorder.stages:
-            self._traces = _Traces.of(gradients, self._sample)
+            self._traces = _Traces.of(gradients.tensors, None if draft.plan is None else draft.plan.sampled())
         if self._wants_histograms():
             # A scale is known when it is taken out; until then the entries are kept.
             if is_scaled:
@@ -169,28 +169,33 @@ class Tap:
         # By its own count: of two optimizers in turn, one would have all and the other none.
         return self._recorder.wants_histograms(self._count)
 
-    def _sample(self, gradients: Gradients) -> bytes | None:
+    def _sample(self, gradients: Sequence[Tensor]) -> bytes | None:
         """Some entries of what was measured last, as they are now; None if they cannot be read so."""
         plan = None if self._draft is None else self._draft.plan
         return None if plan is None else plan.sample(gradients)
 
-    def _check_touched(self, gradients: Gradients) -> None:
+    def _check_touched(self) -> None:
         """Whether somebody has written into the gradients since the backward pass."""
         if self._traces is not None and not self._is_touched:
-            now = _Traces.of(gradients, self._sample)
-            self._is_touched = not now.shows_no_write(self._traces)
+            self._is_touched = not self._traces_now(len(self._traces.ids)).shows_no_write(self._traces)
+
+    def _traces_now(self, n_expected: int = -1) -> _Traces:
+        given = list(map(_grad, self._held.parameters))
+        if len(given) != n_expected:  # else one that is missing is another one too
+            given = [gradient for gradient in given if gradient is not None]
+        return _Traces.of(given, self._sample(given))
 
     # A loss scale -------------------------------------------------------------------------------------------------
 
     def is_unscaled_by(self, scaler: Any) -> None:
         """Its scale is about to be taken out of the gradients, for all that we know of them by then."""
-        self._check_touched(self._gradients())
+        self._check_touched()
         self.scaler, self._scale = scaler, float(scaler.get_scale())
 
     def has_been_unscaled(self) -> None:
         """It has been taken out."""
         if self._traces is not None:
-            self._traces = _Traces.of(self._gradients(), self._sample)
+            self._traces = self._traces_now()
 
     # The step -----------------------------------------------------------------------------------------------------
 
@@ -224,7 +229,7 @@ class Tap:
             id(p) for p, grad, version in self._before_closure if p.grad is not grad or _version(grad) != version
         }
         # What its pass adds to is among them, and is reached by it.
-        self._reached -= cleared
+        self._reached = self._reached - cleared
         self._before_closure = []
 
     def calls_closure(self) -> None:
@@ -256,7 +261,7 @@ class Tap:
         if self._clones is not None:
             self._count_entries(draft, "backward", self._clones, self._scale)
         if "clipped" in self._recorder.stages:
-            self._see_clipped(draft, self._gradients(), left)
+            self._see_clipped(draft, left)
 
     def _count_entries(self, draft: Draft, stage: str, gradients: Gradients, scale: float) -> None:
         """Take histograms of gradients in which there is a scale."""
@@ -264,15 +269,15 @@ class Tap:
             gradients = gradients.with_tensors([gradient / scale for gradient in gradients.tensors])
         self._recorder.count(draft, stage, gradients)
 
-    def _see_clipped(self, draft: Draft, gradients: Gradients, left: float) -> None:
+    def _see_clipped(self, draft: Draft, left: float) -> None:
         """Read them again, if they seem to have been written into; at first, and ever more rarely, in any case."""
-        self._check_touched(gradients)
+        self._check_touched()
         if self._is_touched:  # frozen, maybe, and its gradient cleared
             self._look()
-            gradients = self._gradients()
         is_checked = self._count < FIRST or self._count & (self._count - 1) == 0
         if not (self._is_touched or self._always_read or is_checked):
             return
+        gradients = self._gradients()
         self._recorder.observe(draft, "clipped", gradients, by=left, of=self.place)
         if "clipped" in draft.rows:
             self._always_read = self._always_read or not self._is_touched  # it left no trace
@@ -318,17 +323,14 @@ class _Traces(NamedTuple):
     entries: bytes | None
 
     @classmethod
-    def of(cls, gradients: Gradients, sample: Sampler) -> _Traces:
-        """Those there are now."""
-        own = gradients.tensors
-        entries = sample(gradients)
-        return cls(list(map(id, own)), [] if entries is None else list(map(_version, own)), entries)
+    def of(cls, gradients: Sequence[Tensor], entries: bytes | None) -> _Traces:
+        """Those there are now, with what some entries are."""
+        return cls(list(map(id, gradients)), [] if entries is None else list(map(_version, gradients)), entries)
 
     def shows_no_write(self, since: _Traces) -> bool:
         """Whether all are as they were; where entries cannot be looked at, nobody knows."""
         return self.entries is not None and self == since
 
 
-Sampler = Callable[[Gradients], bytes | None]
 _grad = operator.attrgetter("grad")
 _version = operator.attrgetter("_version")

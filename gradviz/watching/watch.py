@@ -224,7 +224,7 @@ class Watch:
         self._models = followed
         self._watched = list(models)
         self._history = history
-        self._recorder = Recorder(followed, history, settings)
+        self._recorder = Recorder(followed, history, settings, samples="clipped" in settings.stages)
         self._pace = Pace(settings.every, settings.budget)
         self._taps = [
             Tap(place, optimizer, followed, self._recorder, self._pace, self._look)
