@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -151,11 +151,12 @@ class _Pass:
     ) -> None:
         own = [entries[place] for place in places]
         self._reads_all = places == list(range(len(tensors)))
-        self._lengths, self._forms = list(map(Tensor.numel, own)), {_form_of(own[0])}
+        self._lengths, self._dtype = list(map(Tensor.numel, own)), {own[0].dtype}
         # Absent entries of a sparse tensor count as well.
         counts = [tensors[place].numel() for place in places]
         self._task = kernels.Task(self._lengths, counts, places, table, samples=samples)
-        self._task.find(list(map(Tensor.data_ptr, own)))
+        self._addresses = list(map(Tensor.data_ptr, own))
+        self._task.find(self._addresses)
         self._kernels = kernels.KERNELS[own[0].dtype]
         self._measure = self._kernels.measure_norms if only_norms else self._kernels.measure_all
         self._reads_signs = not only_norms
@@ -165,14 +166,15 @@ class _Pass:
 
     def finds(self, tensors: Sequence[Tensor]) -> bool:
         """Whether it may read its own among these where they lie, as it will."""
-        own = tensors if self._reads_all else self._own(tensors)
-        if not _lie_open(own, self._forms) or list(map(Tensor.numel, own)) != self._lengths:
+        own = self._own(tensors)
+        if not _lie_open(own, self._dtype) or list(map(Tensor.numel, own)) != self._lengths:
             return False
         if self._reads_signs and any(map(Tensor.is_neg, own)):
             return False
         addresses = list(map(Tensor.data_ptr, own))
         if 0 in addresses and any(map(Tensor._is_zerotensor, own)):  # which has no memory
             return False
+        self._addresses = addresses
         self._task.find(addresses)
         return True
 
@@ -191,7 +193,7 @@ class _Pass:
 
     def sample(self, tensors: Sequence[Tensor]) -> bytes | None:
         """Of what was read last, as it is now; None if it lies elsewhere now, or nothing can be compiled."""
-        if list(map(Tensor.data_ptr, self._own(tensors))) != self._task.addresses.tolist():
+        if list(map(Tensor.data_ptr, self._own(tensors))) != self._addresses:
             return None
         if self._kernels.sample(self._task.in_doubt, self._task.words):
             return None
@@ -250,7 +252,8 @@ def statistics(tensors: Sequence[Tensor]) -> Floats:
     return Statistics(tensors)(tensors)
 
 
-_form_of = attrgetter("dtype", "layout", "is_cpu")
+_dtype_of, _layout_of, _is_cpu = attrgetter("dtype"), attrgetter("layout"), attrgetter("is_cpu")
+_STRIDED = {torch.strided}
 _TYPES = {Tensor, nn.Parameter}  # a subclass may keep its entries elsewhere
 
 
@@ -258,14 +261,17 @@ def _all_there(samples: list[bytes | None]) -> TypeGuard[list[bytes]]:
     return all(each is not None for each in samples)
 
 
-def _lie_open(tensors: Sequence[Tensor], forms: set[Any]) -> bool:
-    """Whether all are of one of these forms, and entries lie where the address says, one after the other.
+def _lie_open(tensors: Sequence[Tensor], dtype: set[torch.dtype]) -> bool:
+    """Whether all are of a dtype, and entries lie where the address says, one after the other.
 
-    By map: twice as fast for 400 tensors. What has no memory at all, or its sign turned, is not seen here.
+    By maps of one attribute each, which for 400 tensors take a third less than one of all three. What has no memory at
+    all, or its sign turned, is not seen here.
     """
     return (
         _TYPES.issuperset(map(type, tensors))
-        and forms.issuperset(map(_form_of, tensors))
+        and set(map(_dtype_of, tensors)) == dtype
+        and all(map(_is_cpu, tensors))
+        and set(map(_layout_of, tensors)) == _STRIDED
         and all(map(Tensor.is_contiguous, tensors))
     )
 

@@ -91,6 +91,7 @@ class Block:
         self._iteration, self._epoch = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
         self._iterations, self._epochs = self._iteration.data, self._epoch.data
         self._bytes = self._statistics.reshape(-1).view(np.uint8).data
+        self._state_bytes = self._state.reshape(-1).data
         self._row_bytes = 8 * len(STATISTICS) * n_parameters
         self._length = 0
 
@@ -129,7 +130,8 @@ class Block:
         if self.n_parameters:
             begin = at * self._row_bytes
             self._bytes[begin : begin + self._row_bytes] = statistics.T.tobytes()
-            self._state[at] = states
+            begin = at * self.n_parameters
+            self._state_bytes[begin : begin + self.n_parameters] = states.tobytes()
         self._length = at + 1  # last: who reads beside this sees whole rows only
         return True
 

@@ -246,13 +246,15 @@ class Training:
             if control is not None:
                 return control
             for place, batch in enumerate(islice(batches, None if limit is None else max(limit - done, 0)), done):
-                self._try_out(batch)
+                if not self._is_tried:
+                    self._try_out(batch)
                 control = self._iteration(batch, place)
                 if control is not None:
                     return control
-                control = self._between()
-                if control is not None:
-                    return control
+                if self.guard.requested or self.gate.asked:
+                    control = self._between()
+                    if control is not None:
+                        return control
         finally:
             run = self.course.end()
             if run:

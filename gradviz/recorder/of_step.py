@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -75,14 +76,14 @@ class StepRecorder:
 
     def see(self, stage: str, kind: Kind, given: Sequence[Tensor | None], unused: Set[str]) -> None:
         """Take the statistics of one stage's gradients, and the histograms where they are due."""
-        with self.pace:
-            self._begun()
-            if self._draft is None:
-                return
+        began = time.perf_counter()
+        self._begun()
+        if self._draft is not None:
             seen = Gradients(kind.names, given, unused, kind)
             self._recorder.observe(self._draft, stage, seen)
             if self._recorder.wants_histograms(self._iteration) and stage in self._draft.rows:
                 self._recorder.count(self._draft, stage, seen)
+        self.pace.count_since(began)
 
     def _begun(self) -> None:
         """An iteration has begun: with its gradients, or where the optimizer asks for them itself, with its step."""
@@ -130,18 +131,19 @@ class StepRecorder:
         if not self._observes:  # what costs nothing is not measured either
             self._recorder.commit(None, outcome)
             return
-        with self.pace:
-            if draft is None and is_last and self._every is not None:
-                draft = self._of_what_is_left()
-            self._thinned = iteration if draft is None and self._every is not None else None
-            self._draft, self._has_begun, self._iteration = None, False, iteration + 1
-            try:
-                if self._captured is not None:
-                    self._write_captured(self._captured, outcome)
-            finally:  # last: who hears of the row finds all there is of the iteration
-                self._recorder.commit(draft, outcome)
-            self.pace.end_iteration(was_recorded=draft is not None)
-            self.history.progress.overhead = self.pace.overhead
+        began = time.perf_counter()
+        if draft is None and is_last and self._every is not None:
+            draft = self._of_what_is_left()
+        self._thinned = iteration if draft is None and self._every is not None else None
+        self._draft, self._has_begun, self._iteration = None, False, iteration + 1
+        try:
+            if self._captured is not None:
+                self._write_captured(self._captured, outcome)
+        finally:  # last: who hears of the row finds all there is of the iteration
+            self._recorder.commit(draft, outcome)
+        self.pace.count_since(began)
+        self.pace.end_iteration(was_recorded=draft is not None)
+        self.history.progress.overhead = self.pace.overhead
 
     def _write_captured(self, captured: Captured, outcome: Outcome) -> None:
         self._captured = None

@@ -69,6 +69,10 @@ class Pace:
         if not self._depth:
             self._own += time.perf_counter() - self._began
 
+    def count_since(self, began: float) -> None:
+        """What was done since then is the cost of recording, and none of it is counted otherwise."""
+        self._own += time.perf_counter() - began
+
     @property
     def thins(self) -> bool:
         """Whether there may be iterations that are not recorded."""

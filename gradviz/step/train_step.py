@@ -265,7 +265,7 @@ class TrainStep:
         self._is_done = False
         found = Found.of(self.model)
         scale_state, iteration = state["loss_scale_state"], int(state["i"])
-        used = scale_used(self.loss_scale, scale_state)
+        used = 1.0 if self.evaluate.is_unscaled else scale_used(self.loss_scale, scale_state)
         with self._surroundings(found):
             group = self._group(batch, found)
             is_new_mask = self._follow(found)

@@ -284,7 +284,7 @@ def test_a_layer_added_between_runs_gets_a_row_of_its_own():
 
 
 def test_our_own_failure_warns_once_and_leaves_a_row_that_says_so(monkeypatch):
-    def broken(tensors, only_norms):
+    def broken(tensors, **asked):
         raise RuntimeError("no statistics today")
 
     monkeypatch.setattr("gradviz.recorder.plan.Statistics", broken)
