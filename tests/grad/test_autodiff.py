@@ -30,6 +30,7 @@ from gradviz.errors import (
     NothingReachedError,
     UnusedParameterWarning,
 )
+from gradviz.grad import autodiff
 from gradviz.grad.algebra import Grad
 from gradviz.step.objective import Output
 from gradviz.step.train_step import train_step
@@ -1638,3 +1639,71 @@ def test_a_compiled_model_takes_a_mode():
     _, g = gv.value_and_grad(f, compiled, torch.ones(1, 2), gv.Eval())
     _, plain = gv.value_and_grad(f, model, torch.ones(1, 2), gv.Eval())
     assert all(torch.equal(g[name], plain[name]) for name in plain)
+
+
+# The engine itself ----------------------------------------------------------------------------------------------------
+
+
+def small_loss() -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    return model, model(torch.randn(5, 3)).square().mean()
+
+
+def taken(model: nn.Module) -> list[Tensor]:
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def test_the_engine_without_its_wrapper_gives_the_same_bits_and_adds_up():
+    for times in (1, 2):
+        ours, theirs = small_loss()[0], small_loss()[0]
+        for model, backward in ((ours, autodiff.run_backward), (theirs, torch.autograd.backward)):
+            for _ in range(times):
+                backward(model(torch.ones(2, 3)).square().mean())
+        assert len(taken(ours)) == 4
+        assert all(map(torch.equal, taken(ours), taken(theirs)))
+
+
+class Loss(Tensor):
+    pass
+
+
+@pytest.mark.parametrize("reason", ["another engine", "a log", "a subclass"])
+def test_it_is_left_to_torch_where_the_wrapper_may_matter(reason, monkeypatch):
+    model, loss = small_loss()
+    asked = []
+    whole = torch.autograd.backward
+    monkeypatch.setattr(torch.autograd, "backward", lambda *given, **keys: asked.append(given) or whole(*given, **keys))
+    if reason == "another engine":
+        monkeypatch.setattr(autodiff, "_engine_takes_it", lambda: False)
+    elif reason == "a log":
+        monkeypatch.setattr(torch.autograd.graph.log, "isEnabledFor", lambda level: True)
+    else:
+        loss = loss.as_subclass(Loss)
+    autodiff.run_backward(loss)
+    assert asked
+    assert len(taken(model)) == 4
+
+
+def test_an_engine_that_takes_other_arguments_is_found_out_before_it_is_used(monkeypatch):
+    def refuses(*given: Any, **keys: Any) -> None:
+        raise TypeError("run_backward() takes other arguments")
+
+    assert autodiff._engine_takes_it()
+    monkeypatch.setattr(autodiff, "_run", refuses)
+    assert not autodiff._engine_takes_it.__wrapped__()
+
+
+def test_what_a_backward_pass_raises_comes_as_it_is():
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            raise RuntimeError("no gradient today")
+
+    leaf = torch.ones((), requires_grad=True)
+    with pytest.raises(RuntimeError, match="no gradient today"):
+        autodiff.run_backward(Fails.apply(leaf))

@@ -30,7 +30,7 @@ def flags(module: nn.Module) -> list[bool]:
 
 
 def streams() -> tuple[bytes, object, list[int]]:
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), np.random.get_state()[1].tolist()
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(np.random.get_state())
 
 
 # One mode -------------------------------------------------------------------------------------------------------------

@@ -397,3 +397,19 @@ def test_tensors_that_come_one_by_one_have_the_same_statistics_whatever_came_bef
     rows_of_each = [measure(tensor) for tensor in tensors]
     for tensor, row in zip(tensors, rows_of_each, strict=True):
         np.testing.assert_array_equal(row, statistics([tensor])[0])
+
+
+@pytest.mark.parametrize("only_norms", [False, True])
+def test_samples_that_are_taken_on_the_way_are_those_that_are_taken_by_themselves(only_norms):
+    torch.manual_seed(0)
+    tensors = [torch.randn(64, 64), torch.randn(3), torch.zeros(0), torch.randn(100, dtype=torch.float64)]
+    measure = Statistics(tensors, only_norms=only_norms, samples=True)
+    measure(tensors)
+    on_the_way = measure.sampled()
+    assert on_the_way == measure.sample(tensors)
+    tensors[3].data.mul_(2)
+    assert measure.sample(tensors) != on_the_way
+    sparse = [torch.randn(2).to_sparse()]
+    measure = Statistics(sparse, samples=True)
+    measure(sparse)
+    assert measure.sampled() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from gradviz.history.progress import Progress
@@ -40,3 +41,11 @@ def test_what_was_clipped_is_known_from_where_it_was_measured_without_a_break():
     assert progress.clipped_from is None
     progress.records(10, 40, clipped=True)
     assert (progress.every, progress.clipped_from) == (10, 40)
+
+
+def test_metrics_are_plain_numbers_whatever_they_were_given_as():
+    progress = Progress()
+    assert progress.metrics == {}
+    progress.metrics = {"loss": np.float32(0.1)}
+    assert progress.metrics == {"loss": float(np.float32(0.1))}
+    assert type(progress.metrics["loss"]) is float

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import operator
+import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -279,6 +282,38 @@ def test_one_that_comes_last_is_called_after_all_others_and_after_a_control_word
     assert handlers.fire("started", state) == "halt_loop"
     assert called == ["first", "last", "very last"]
     assert state.event_counts["started"] == 2
+
+
+# What has come so far ----------------------------------------------------------------------------------------------
+
+
+def test_metrics_are_made_when_somebody_looks_and_stay_until_the_next_iteration():
+    numbers: list[dict[str, Any]] = []
+
+    def look(state: State) -> None:
+        assert state.metrics is state.metrics
+        assert "mine" not in state.metrics
+        state.metrics["mine"] = "what is no number"
+        numbers.append(dict(state.metrics))
+
+    loop = small_loop().handle_event("iteration_completed", look)
+    loop.run(DATA)
+    assert len(numbers) == len(DATA)
+    assert all(type(each["loss"]) is np.float32 and each["mine"] for each in numbers)
+    assert set(loop.state.metrics) == set(loop.history.progress.metrics) == {"loss"}
+    assert loop.history.progress.metrics["loss"] == float(loop.state.metrics["loss"])
+
+
+def test_a_state_is_copied_and_pickled_in_the_midst_of_an_epoch():
+    copies: list[State] = []
+    loop = small_loop()
+    loop.handle_event("iteration_completed", lambda state: copies.append(copy.copy(state)))
+    loop.handle_event("iteration_completed", lambda state: copies.append(pickle.loads(pickle.dumps(state))))
+    loop.run(DATA)
+    last = [each.metrics["loss"] for each in copies[-2:]]
+    assert last[0] == last[1] == loop.state.metrics["loss"]
+    with pytest.raises(AttributeError, match="no attribute 'metric'"):
+        _ = copies[0].metric
 
 
 # Errors -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,14 @@ from torch.optim import optimizer as registry
 from torch.utils import _pytree as pytree
 
 from gradviz.errors import OptimizerError
-from gradviz.step.optimizers import OPTIMIZERS, OptimizerState, build_optimizer, rewrites_gradients, take_step
+from gradviz.step.optimizers import (
+    OPTIMIZERS,
+    OptimizerState,
+    WhoMoves,
+    build_optimizer,
+    rewrites_gradients,
+    take_step,
+)
 from gradviz.step.surrogate import template
 
 
@@ -497,3 +504,47 @@ def test_a_profiler_sees_the_step():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         take_step(optimizer)
     assert "Optimizer.step#Adam.step" in [event.key for event in profile.key_averages()]
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_gradients_are_on_again_after_a_step_also_of_one_that_fails(differentiable):
+    p = nn.Parameter(torch.ones(2))
+    p.grad = torch.ones(2)
+    seen = []
+
+    class Noting(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *given: Any) -> Any:
+            seen.append(torch.is_grad_enabled())
+            return super().__torch_function__(*given)
+
+    if not differentiable:
+        p.grad = p.grad.as_subclass(Noting)
+        take_step(torch.optim.SGD([p], lr=0.1))
+        assert not any(seen)
+        assert seen
+    p.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([p], lr=0.1, differentiable=differentiable)
+    optimizer.param_groups[0]["lr"] = "much"
+    with pytest.raises((TypeError, ValueError, RuntimeError)):
+        take_step(optimizer)
+    assert torch.is_grad_enabled()
+
+
+def test_who_moves_what_is_seen_anew_when_a_rate_a_group_or_its_parameters_change():
+    one, other = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([one], lr=torch.tensor(0.1))
+    seen = WhoMoves(optimizer)
+    assert seen.is_as_before()
+    optimizer.param_groups[0]["lr"] = torch.tensor(0.2)
+    assert seen.is_as_before()
+    for change in (
+        lambda: optimizer.param_groups[0].update(lr=torch.tensor(0.0)),
+        lambda: optimizer.param_groups[0]["params"].append(other),
+        lambda: optimizer.param_groups[0]["params"].reverse(),
+        lambda: optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]}),
+    ):
+        change()
+        assert not seen.is_as_before()
+        seen = WhoMoves(optimizer)
+        assert seen.is_as_before()
