@@ -142,6 +142,22 @@ def test_both_sides_of_a_clip_are_there(clip, record):
     np.testing.assert_allclose(w.history.wide("norm", stage="clipped").to_numpy(), after, rtol=1e-6)
 
 
+def test_a_gradient_that_is_made_sparse_before_the_step_is_the_one_that_the_optimizer_gets():
+    model = net()
+    optimizer = sgd(model)
+
+    def between(_: int) -> None:
+        p = next(model.parameters())
+        p.grad = (p.grad / 2).to_sparse()
+
+    with gv.watch(model, optimizer) as w:
+        plain(model, optimizer, 3, between)
+    halved, *others = w.history.norms.columns
+    clipped = w.history.wide("norm", stage="clipped")
+    np.testing.assert_allclose(clipped[halved] / w.history.norms[halved], [0.5] * 3, rtol=1e-6)
+    np.testing.assert_allclose(clipped[others], w.history.norms[others], rtol=1e-6)
+
+
 def test_a_clip_that_changes_nothing_is_no_stage():
     model = net()
     optimizer = sgd(model)
