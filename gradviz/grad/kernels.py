@@ -16,8 +16,7 @@ gradient, and as zeros they take no room on the disk.
 from __future__ import annotations
 
 import contextlib
-import functools
-import struct
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -181,13 +180,14 @@ class Task:
         self.samples = np.zeros(len(lengths), np.int64)
         self.counts, self._table = np.array(counts, np.float64), table
         arrays = self.addresses, self.lengths, self.counts, self.places, self._table, self.samples
-        self._write = functools.partial(struct.Struct(f"{len(lengths)}q").pack_into, self.addresses.data, 0)
+        self._addresses = memoryview(self.addresses.view(np.uint8)).cast("q") if len(lengths) else None
         addresses = [each.ctypes.data for each in arrays]
         self.words = np.array([len(lengths), table.shape[1], *addresses, samples], np.int64)
 
     def find(self, addresses: Sequence[int]) -> None:
-        """Read there from now on. By `struct`: numpy takes 12 microseconds more for 16 numbers between two steps."""
-        self._write(*addresses)
+        """Read there from now on. Not by numpy, which takes 12 microseconds for 16 numbers between two steps."""
+        if self._addresses is not None:
+            self._addresses[:] = array("q", addresses)
 
 
 @inner

@@ -125,9 +125,8 @@ class StepRecorder:
         report, draft = self._step.report, self._draft
         if report.closure_calls:
             metrics = {**metrics, "closure_calls": report.closure_calls}
-        outcome = Outcome(
-            iteration, epoch, metrics, report.loss_scale, report.skipped, report.frozen, report.unfrozen, by=report.by
-        )
+        scale, skipped, frozen, unfrozen, _, by = report
+        outcome = Outcome(iteration, epoch, metrics, scale, skipped, frozen, unfrozen, None, by)
         if not self._observes:  # what costs nothing is not measured either
             self._recorder.commit(None, outcome)
             return

@@ -36,7 +36,7 @@ from gradviz.step.step_state import joined
 from gradviz.step.tensors import own
 
 
-@dataclass
+@dataclass(slots=True)
 class Evaluation:
     """What one evaluation of the objective gave.
 

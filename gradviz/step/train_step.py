@@ -137,6 +137,7 @@ class TrainStep:
         self.report = Report()
         self._closure_calls = 0
         self._counts = Counts()
+        self._found: Found | None = None
         self._is_done = False
         self._clip = as_clip(clip)
         self._strict = _flag("strict", strict)
@@ -263,7 +264,7 @@ class TrainStep:
         if "loss_scale_state" not in state:
             raise StateTypeError("A step takes the state that init or the step before gave: state = step.init(batch).")
         self._is_done = False
-        found = Found.of(self.model)
+        self._found = found = Found.of(self.model, self._found)
         scale_state, iteration = state["loss_scale_state"], int(state["i"])
         used = 1.0 if self.evaluate.is_unscaled else scale_used(self.loss_scale, scale_state)
         with self._surroundings(found):
