@@ -180,7 +180,7 @@ class Task:
         self.samples = np.zeros(len(lengths), np.int64)
         self.counts, self._table = np.array(counts, np.float64), table
         arrays = self.addresses, self.lengths, self.counts, self.places, self._table, self.samples
-        self._addresses = memoryview(self.addresses.view(np.uint8)).cast("q") if len(lengths) else None
+        self._addresses = self.addresses.view(np.uint8).data.cast("q") if len(lengths) else None
         addresses = [each.ctypes.data for each in arrays]
         self.words = np.array([len(lengths), table.shape[1], *addresses, samples], np.int64)
 
