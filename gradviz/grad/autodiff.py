@@ -12,7 +12,6 @@ from typing import Any, Concatenate, overload
 
 import torch
 from torch import Tensor
-from torch.autograd import graph
 
 from gradviz.errors import FunctionError, ModelError, NothingReachedError, UnusedParameterWarning, warn
 from gradviz.grad.algebra import Grad, M
@@ -248,11 +247,14 @@ def run_backward(loss: Tensor) -> None:
         or not loss.is_cpu
         or torch.cuda.is_initialized()
         or torch._C._are_functorch_transforms_active()
-        or graph.log.isEnabledFor(logging.DEBUG)
+        or _log_of_torch.isEnabledFor(logging.DEBUG)
     ):
         torch.autograd.backward(loss)
         return
     _run(loss)
+
+
+_log_of_torch = logging.getLogger("torch.autograd.graph")
 
 
 def _run(loss: Tensor) -> None:

@@ -22,9 +22,6 @@ _FADE = math.exp(-1 / HORIZON)
 PATIENCE = 100
 """Iterations that are left out before it is told that a budget cannot be kept."""
 
-FOLLOWED = 8
-"""Iterations after which a mean that goes along with its values has forgotten about two thirds."""
-
 LONGEST = 10
 """Steps' time that a wait counts for at most."""
 
@@ -102,13 +99,12 @@ class Pace:
         rest = now - last - own
         if self._step is not None and rest > LONGEST * self._step:
             rest = LONGEST * self._step
-        self._step = rest if self._step is None else self._step + (rest - self._step) / FOLLOWED
+        self._step = _followed(self._step, rest)
         self._spent, self._rest = self._spent * _FADE + own, self._rest * _FADE + rest
         if was_recorded:
-            self._costs = own if self._costs is None else self._costs + (own - self._costs) / FOLLOWED
+            self._costs = _followed(self._costs, own)
             return
-        known = self._costs_anyway
-        self._costs_anyway = own if known is None else known + (own - known) / FOLLOWED
+        self._costs_anyway = _followed(self._costs_anyway, own)
         self._n_left_out += 1
         if self._n_left_out == PATIENCE and self._budget is not None:
             self._warn_if_out_of_reach(self._budget, self._costs_anyway, self._step)
@@ -128,3 +124,8 @@ class Pace:
     def overhead(self) -> float:
         """What recording costs now, as a share of the step without it; NaN before it is known."""
         return self._spent / self._rest if self._rest > 0 else math.nan
+
+
+def _followed(mean: float | None, value: float) -> float:
+    """A mean that goes along with its values."""
+    return value if mean is None else mean + (value - mean) / 8

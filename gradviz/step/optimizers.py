@@ -178,7 +178,7 @@ def _within_wrappers(kind: Any, step: Any) -> Callable[[Optimizer], Any] | None:
     if getattr(step, "__code__", None) is not _WRAPPER or not is_torch_s(kind):
         return None
     within: Callable[[Optimizer], Any] = step.__wrapped__
-    is_switch = getattr(within, "__code__", None) is _SWITCH
+    is_switch = _SWITCH is not None and getattr(within, "__code__", None) is _SWITCH
     return within.__wrapped__ if is_switch else within  # type: ignore[attr-defined]
 
 
@@ -187,7 +187,8 @@ def _nothing(optimizer: Optimizer) -> None:
 
 
 _WRAPPER = Optimizer.profile_hook_step(_nothing).__code__
-_SWITCH = registry._use_grad_for_differentiable(_nothing).__code__
+_switch = getattr(registry, "_use_grad_for_differentiable", None)  # no part of torch's interface
+_SWITCH = None if _switch is None else _switch(_nothing).__code__
 
 
 def _has_hooks(optimizer: Optimizer) -> bool:

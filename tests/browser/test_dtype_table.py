@@ -122,15 +122,15 @@ def test_rows_are_found_and_stand_by_any_column(shown) -> None:
     search.fill("")
     head = table.widget.locator("th[data-column=size]")
     table.sort("size")
-    assert head.get_attribute("aria-sort") == "descending"
+    expect(head).to_have_attribute("aria-sort", "descending")
     assert table.rows()[0].endswith("weight")
     assert table.rows()[-1] == EVIL
     table.sort("size")
-    assert head.get_attribute("aria-sort") == "ascending"
+    expect(head).to_have_attribute("aria-sort", "ascending")
     assert table.rows()[0] == EVIL
     table.sort("size")
+    expect(head).to_have_attribute("aria-sort", "none")
     assert table.rows() == declared
-    assert head.get_attribute("aria-sort") == "none"
     table.sort("name")
     assert table.rows() == sorted(declared)
 
