@@ -409,10 +409,7 @@ class History(View):
             raise HistoryError("Statistics and states are given together, or neither: None twice.")
         if not keeper.is_writing:
             self.begin_run()
-        starts, iterations = store.epoch_starts, store.iterations
-        is_next = type(iteration) is type(epoch) is int and iteration > (iterations[-1] if iterations else -1)
-        if not is_next or epoch < max(len(starts) - 1, 0):
-            self._check(iteration, epoch)
+        self._check(iteration, epoch)
         self._check_measured(measured)
         values = self.check_metrics(metrics)
         row: dict[str, Any] = {
@@ -431,8 +428,8 @@ class History(View):
         if optional:
             _check_optional(optional, store.metrics)
         with store.lock:
-            if epoch >= len(starts):
-                starts.extend([iteration] * (epoch + 1 - len(starts)))
+            if epoch >= len(store.epoch_starts):
+                store.epoch_starts.extend([iteration] * (epoch + 1 - len(store.epoch_starts)))
             n_bytes = 8 * len(row) + self._write_stages(iteration, epoch, measured)
             if not values.keys() <= store.metrics.schema.keys():
                 store.metrics.grow(values)
@@ -440,7 +437,7 @@ class History(View):
                 store.metrics.grow([name], OPTIONAL[name])
                 row[name] = store.metrics.vocabulary[name].place(value) if OPTIONAL[name] == "text" else value
             store.metrics.append(row)
-            iterations.append(iteration)
+            store.iterations.append(iteration)
             store.change()
         keeper.appended(n_bytes)
         self.notify()

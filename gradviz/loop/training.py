@@ -246,15 +246,13 @@ class Training:
             if control is not None:
                 return control
             for place, batch in enumerate(islice(batches, None if limit is None else max(limit - done, 0)), done):
-                if not self._is_tried:
-                    self._try_out(batch)
+                self._try_out(batch)
                 control = self._iteration(batch, place)
                 if control is not None:
                     return control
-                if self.guard.requested or self.gate.asked:
-                    control = self._between()
-                    if control is not None:
-                        return control
+                control = self._between()
+                if control is not None:
+                    return control
         finally:
             run = self.course.end()
             if run:
@@ -280,8 +278,7 @@ class Training:
     def _iteration(self, batch: Any, place: int) -> Control | None:
         state = self.state
         state.iteration, state.epoch_iteration = self.iterations_run, place
-        fire = self.handlers.fire
-        control = fire("iteration_started", state, self._around)
+        control = self.fire("iteration_started")
         if control is not None:
             return control
         try:
@@ -301,7 +298,7 @@ class Training:
             raise failure
         if self.guard.insisted:
             raise KeyboardInterrupt
-        return fire("iteration_completed", state, self._around)
+        return self.fire("iteration_completed")
 
     def _measure(self) -> tuple[dict[str, float], BaseException | None]:
         """The batch's own values, which join their averages; and an error to raise once the row is written."""

@@ -67,7 +67,7 @@ class Pace:
     ) -> None:
         self._depth -= 1
         if not self._depth:
-            self._own += time.perf_counter() - self._began
+            self.count_since(self._began)
 
     def count_since(self, began: float) -> None:
         """What was done since then is the cost of recording, and none of it is counted otherwise."""

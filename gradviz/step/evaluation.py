@@ -136,7 +136,7 @@ class Differentiator:
         come = _Come(self, self.taker.begin(found, is_trial=is_trial), scale_state, found, expected, iteration)
         for batch, (objective, share) in zip(group, shared(self._objective, group), strict=True):
             if expected is not None:
-                expected.check_targets(batch.targets, iteration)
+                expected.check_batch({"y_true": batch.targets}, iteration)
             if isinstance(objective, WrappedLoss):
                 # One pass, which moves buffers as in plain torch: nothing to lay out, to choose and to put back.
                 prediction = self._precision(model_state.module, batch.inputs)

@@ -22,8 +22,8 @@ from gradviz.grad.leaves import Kind, walk
 from gradviz.step.model_state import ModelState
 from gradviz.step.optimizers import OptimizerState
 
-KEYS = ("y_true", "y_pred", "loss", "model_state", "optimizer_state", "loss_scale_state", "gradients")
-"""What a step makes of what it is given; ``i`` it makes by itself, and other keys belong to handlers."""
+KEYS = ("y_true", "y_pred", "loss", "i", "model_state", "optimizer_state", "loss_scale_state", "gradients")
+"""What a step makes; other keys of a step state belong to handlers."""
 
 OF_A_BATCH = ("y_true", "y_pred")
 """Where the number of axes holds, and no more: batches and sequences vary in length. So it is with buffers that are not
@@ -58,7 +58,6 @@ class FixedPoint:
         self._absent = {key for key in KEYS if key not in state and key not in without}
         self._glances = {key: glance() for key, glance in _GLANCES.items() if key in self._expected}
         self._seen: dict[tuple[str, ...], Any] = {}  # what the last tensors of a batch looked like that were held
-        self._seen_targets: Any = None
 
     def check(self, state: Mapping[str, Any], iteration: int, kind: Kind, looks: object) -> None:
         """Refuse a state of other types.
@@ -86,13 +85,6 @@ class FixedPoint:
                 glance.note(state[key], kind, looks)
         if not self._absent.isdisjoint(state):
             self._hold(next(key for key in KEYS if key in self._absent and key in state), state, iteration)
-
-    def check_targets(self, targets: Any, iteration: int) -> None:
-        """The same of the targets alone."""
-        looks = _looks_of(targets) if isinstance(targets, Tensor) else None
-        if looks is None or looks != self._seen_targets:
-            self._hold("y_true", {"y_true": targets}, iteration)
-            self._seen_targets = looks
 
     def check_batch(self, values: Mapping[str, Any], iteration: int) -> None:
         """Refuse some values of other types, such as a loss, before anything has moved.
@@ -139,6 +131,19 @@ class _Glance:
 
     def note(self, part: Any, kind: Kind, looks: object) -> None:
         raise NotImplementedError
+
+
+class _One(_Glance):
+    """One tensor."""
+
+    def __init__(self) -> None:
+        self._spec: Any = None
+
+    def is_as_before(self, part: Any, kind: Kind, looks: object) -> bool:
+        return isinstance(part, Tensor) and (part.dtype, part.shape, part.device) == self._spec
+
+    def note(self, part: Tensor, kind: Kind, looks: object) -> None:
+        self._spec = part.dtype, part.shape, part.device
 
 
 class _Model(_Glance):
@@ -237,6 +242,7 @@ class _Gradients(_Glance):
 
 
 _GLANCES: dict[str, type[_Glance]] = {
+    "i": _One,
     "model_state": _Model,
     "optimizer_state": _Kept,
     "loss_scale_state": _Empty,

@@ -30,12 +30,10 @@ class Found(NamedTuple):
     """Those that are trainable, in order."""
 
     @classmethod
-    def of(cls, model: nn.Module, last: Found | None = None) -> Found:
-        """Look at a model; what was found the last time, if that is what is there."""
+    def of(cls, model: nn.Module) -> Found:
+        """Look at a model."""
         leaves = leaves_of(model)
         kind, parameters = leaves.trainable()
-        if last is not None and last[0] is leaves and last[1] is kind and last[2] is parameters:
-            return last
         return cls(leaves, kind, parameters)
 
 

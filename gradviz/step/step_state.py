@@ -85,27 +85,34 @@ _HINTS = {
 
 
 class Counts:
-    """0-dim tensors of whole numbers one after the other, each handed out once.
-
-    Between two steps one costs 9 microseconds, and many at a time 1 each.
+    """``i + 1``, again and again: between two steps a tensor costs 9 microseconds, and made in advance 1.
 
     Examples
     --------
-    >>> counts = Counts()
-    >>> [counts.after(n).item() for n in (0, 1, 2, 7)]
-    [1, 2, 3, 8]
+    >>> counts, i = Counts(), torch.tensor(0)
+    >>> for n in range(3):
+    ...     i = counts.after(i, n)
+    >>> i, counts.after(torch.tensor(7, dtype=torch.int32), 7)
+    (tensor(3), tensor(8, dtype=torch.int32))
     """
 
     def __init__(self) -> None:
+        self._last: Tensor | None = None
         self._next = 0
         self._made: list[Tensor] = []
 
-    def after(self, n: int) -> Tensor:
-        """That of ``n + 1``."""
-        if not self._made or self._next != n + 1:
-            self._made = list(map(torch.tensor, range(n + AT_ONCE, n, -1)))
+    def after(self, i: Tensor, n: int) -> Tensor:
+        """That of a count, which is `n`; what somebody else has put in its place keeps its type."""
+        if i is not self._last or self._next != n + 1 or not self._made:
+            self._last = i + 1
+            i = self._last
+            is_plain = isinstance(i, Tensor) and i.dtype is torch.int64 and not i.ndim and i.is_cpu
+            after = range(n + 1 + AT_ONCE, n + 1, -1) if is_plain else ()
+            self._made = [torch.tensor(count, device="cpu") for count in after]
+        else:
+            self._last = self._made.pop()
         self._next = n + 2
-        return self._made.pop()
+        return self._last
 
 
 AT_ONCE = 64

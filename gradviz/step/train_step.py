@@ -137,7 +137,6 @@ class TrainStep:
         self.report = Report()
         self._closure_calls = 0
         self._counts = Counts()
-        self._found: Found | None = None
         self._is_done = False
         self._clip = as_clip(clip)
         self._strict = _flag("strict", strict)
@@ -228,7 +227,7 @@ class TrainStep:
             reached = zip(self.masters.of_all(found.parameters), gradient.given.values(), strict=True)
             learned = template(self.optimizer, [p for p, given in reached if given is not None])
             if look is not None:
-                look(self._following(StepState(), 0, group, tried))
+                look(self._following(StepState(i=torch.tensor(0)), 0, group, tried))
         self.optimizer_state = OptimizerState(self.optimizer, self.optimized_by_name, learned)
         state = StepState(
             i=torch.tensor(0),
@@ -264,9 +263,9 @@ class TrainStep:
         if "loss_scale_state" not in state:
             raise StateTypeError("A step takes the state that init or the step before gave: state = step.init(batch).")
         self._is_done = False
-        self._found = found = Found.of(self.model, self._found)
+        found = Found.of(self.model)
         scale_state, iteration = state["loss_scale_state"], int(state["i"])
-        used = 1.0 if self.evaluate.is_unscaled else scale_used(self.loss_scale, scale_state)
+        used = scale_used(self.loss_scale, scale_state)
         with self._surroundings(found):
             group = self._group(batch, found)
             is_new_mask = self._follow(found)
@@ -325,7 +324,7 @@ class TrainStep:
     def _following(self, state: StepState, iteration: int, group: Sequence[Batch], tried: Evaluation) -> StepState:
         new = StepState(state)
         new.update(
-            i=self._counts.after(iteration),
+            i=self._counts.after(state["i"], iteration),
             y_true=map_leaves(detached, group[0].targets if len(group) == 1 else joined([b.targets for b in group])),
             y_pred=tried.prediction,
             loss=tried.loss,
@@ -340,10 +339,7 @@ class TrainStep:
     def _descend(self, group: Sequence[Batch], scale_state: Any, iteration: int, found: Found) -> Evaluation:
         """Gradients once, then the optimizer; without it where they are not finite and the loss scale skips."""
         with self._in_training_mode():
-            if self.session is None:
-                tried = self.evaluate(group, scale_state, found, self.model_state, self._expected, iteration)
-            else:
-                tried = self._evaluate(group, scale_state, found, iteration)
+            tried = self._evaluate(group, scale_state, found, iteration)
         masters, observer = self.masters, self.observer
         if masters.copies:
             masters.refresh()  # a forward pass may write into parameters, to hold their norm say

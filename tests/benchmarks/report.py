@@ -28,10 +28,7 @@ OURS = {
     "beside norms": ('gradviz beside watched loops, `record="norms"`', "norm"),
     "beside all": ('gradviz beside watched loops, `record="all"`', "all statistics"),
     "watch norms": ('a plain loop under `gv.watch(record="norms")`', "norm"),
-    "watch all": (
-        'a plain loop under `gv.watch(record="all")`',
-        "all statistics",
-    ),
+    "watch all": ('a plain loop under `gv.watch(record="all")`', "all statistics"),
 }
 CAPTURES = {
     "capture modules": ("`gv.train_step(capture=gv.Capture(...))`, every leaf module by its path", "all statistics"),

@@ -91,6 +91,7 @@ def test_values_of_a_step(run):
     refused(run, "loss became float64 of shape (), where float32 of shape () was", loss=torch.tensor(0.5).double())
     refused(run, "targets.float()", loss=torch.tensor(0.5).double())
     refused(run, "loss became of type float, where float32", loss=0.5)
+    refused(run, "i became int32", i=torch.tensor(0, dtype=torch.int32))
     refused(run, "y_true became float32 with 1 axis, where int64 with 1 axis", y_true=torch.zeros(4))
     refused(run, "y_true became int64 with 2 axes", y_true=torch.zeros(4, 1, dtype=torch.int64))
     refused(run, "y_true is gone", "y_true[0] is a new leaf", y_true=(torch.zeros(4),))

@@ -376,3 +376,28 @@ def test_micro_batches_join_leaf_by_leaf():
     assert joined(parts[:1]) is parts[0]
     apart = joined([{"a": torch.ones(2)}, {"b": torch.ones(2)}])
     assert [list(part) for part in apart] == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize("other", [lambda i: i.int(), lambda i: i.float(), lambda i: i.reshape(1), int])
+def test_a_count_of_another_type_is_named_at_its_iteration(other):
+    step = train_step(two_layers(), "mean_squared_error", "sgd")
+    state = step.init((X, Y))
+    for n in range(3):
+        state = step((X, Y), state)
+        assert state["i"].item() == n + 1
+    state["i"] = other(state["i"])
+    with pytest.raises(StateTypeError, match="i became"):
+        step((X, Y), state)
+
+
+def test_a_step_goes_on_counting_from_whichever_state_it_is_given():
+    step = train_step(two_layers(), "mean_squared_error", "sgd")
+    states = [step.init((X, Y))]
+    for _ in range(70):
+        states.append(step((X, Y), states[-1]))
+    again = step((X, Y), states[5])
+    assert [state["i"].item() for state in (*states[::10], again)] == [0, 10, 20, 30, 40, 50, 60, 70, 6]
+    assert again["i"] is not states[6]["i"]
+    again["i"] += 100
+    assert step((X, Y), again)["i"].item() == 107
+    assert [state["i"].item() for state in states] == list(range(71))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gradviz.loop.metrics.accumulators import Accumulator, Fold, maker
 from gradviz.loop.metrics.metric import Fields, Metric
@@ -130,6 +129,4 @@ class LossMetric(FunctionMetric):
         prediction, targets = part["y_pred"], part["y_true"]
         if self._is_of_targets or isinstance(targets, Parts):
             return counted(self._objective, prediction, targets)
-        if isinstance(prediction, Tensor) and prediction.ndim:
-            return len(prediction)
         return batch_size(prediction, targets)
